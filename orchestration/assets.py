@@ -23,14 +23,7 @@ from pipelines.domains import DOMAINS
 from pipelines.quality import figures_for, plots_for
 from pipelines.stages import STAGES, Built, Stage, build
 
-__all__ = [
-    "COHORTS",
-    "asset_options",
-    "automation",
-    "check_automation",
-    "run_stage",
-    "stage_asset",
-]
+__all__ = ["COHORTS", "asset_options", "automation", "check_automation", "run_stage", "stage_asset"]
 
 #: One partition per cohort of a domain: `default`, a name given by hand, or a week such as
 #: `2026-w47` that the schedule adds. Dynamic, because both kinds must live side by side. Each

@@ -192,11 +192,7 @@ def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     return [run.run_id for run in dead]
 
 
-_FINISHED = {
-    dg.DagsterRunStatus.SUCCESS,
-    dg.DagsterRunStatus.FAILURE,
-    dg.DagsterRunStatus.CANCELED,
-}
+_FINISHED = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED}
 
 
 def _processes_gone(instance: dg.DagsterInstance, run_id: str) -> bool:

@@ -6,14 +6,7 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.contracts import (
-    CAPTIONS,
-    CONTRACTS,
-    MATCHING,
-    SIMULATIONS,
-    SURROGATES,
-    TUNING,
-)
+from pipelines.contracts import CAPTIONS, CONTRACTS, MATCHING, SIMULATIONS, SURROGATES, TUNING
 from pipelines.domains import DOMAINS
 from pipelines.sources import SOURCES
 

@@ -7,13 +7,7 @@ import html
 import re
 from collections.abc import Mapping
 
-__all__ = [
-    "code_span",
-    "escape_markdown",
-    "html_page",
-    "plain_text",
-    "terminal_text",
-]
+__all__ = ["code_span", "escape_markdown", "html_page", "plain_text", "terminal_text"]
 
 #: Markup of Markdown, HTML or TeX; each character becomes a numeric entity, which they don't read.
 #: Underscores within words are not markup, and names would be hard to read without them.

@@ -21,14 +21,7 @@ import numpy.typing as npt
 
 from pipelines.errors import ConfigError
 
-__all__ = [
-    "SCALES",
-    "RatingScale",
-    "coarser",
-    "rescale",
-    "scale_named",
-    "to_answers",
-]
+__all__ = ["SCALES", "RatingScale", "coarser", "rescale", "scale_named", "to_answers"]
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,7 @@ def scratch_errors(folder: Path) -> Iterator[None]:
 
 def _full(folder: Path, error: Exception, hint: str) -> StoreError:
     return StoreError(
-        "the scratch folder can't be used",
-        where=f"{folder}: {str(error)[:200]}",
-        hint=hint,
+        "the scratch folder can't be used", where=f"{folder}: {str(error)[:200]}", hint=hint
     )
 
 

@@ -21,10 +21,7 @@ __all__ = ["files_fingerprint", "prepare_world"]
 
 
 def prepare_world(
-    settings: Settings,
-    *,
-    progress: Progress | None = None,
-    base_url: str = MOVIELENS_URL,
+    settings: Settings, *, progress: Progress | None = None, base_url: str = MOVIELENS_URL
 ) -> World:
     """Have the configured original files on disk.
 

@@ -37,9 +37,7 @@ ENVIRONMENTS: dict[str, Entry] = {
     "Understudy/BooksSlate-v0": _entry("SlateEnv", "books"),
     "Understudy/GamesSlate-v0": _entry("SlateEnv", "games"),
     "Understudy/Dialogue-v0": Entry(
-        "sim.dialogue:DialogueEnv",
-        "sim.dialogue:DialogueVectorEnv",
-        {"release": "products@latest"},
+        "sim.dialogue:DialogueEnv", "sim.dialogue:DialogueVectorEnv", {"release": "products@latest"}
     ),
 }
 

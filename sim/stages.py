@@ -68,8 +68,7 @@ def trained_policy(inputs: Inputs, settings: Settings, report: Report) -> Iterat
         payload = found.as_json()
         report.texts["figures"] = found.markdown()
         report.shown.update(
-            language_model=payload["language_model"],
-            folder=str(found.runs[0].folder.parent),
+            language_model=payload["language_model"], folder=str(found.runs[0].folder.parent)
         )
         report.plots.update(found.pictures())
         stats = {name: payload[name] for name in ("release", "note", "users")}

@@ -142,10 +142,7 @@ def human_cases(interactions: pl.DataFrame, splits: pl.DataFrame, rule: CaseRule
         joined.filter(pl.col("split") == "train")
         .sort("user_id", "rated_at", "item_id")
         .group_by("user_id", maintain_order=True)
-        .agg(
-            history=pl.col("item_id").tail(rule.past),
-            ratings=pl.col("rating").tail(rule.past),
-        )
+        .agg(history=pl.col("item_id").tail(rule.past), ratings=pl.col("rating").tail(rule.past))
     )
     held = (
         joined.filter(pl.col("split") != "train")
@@ -175,13 +172,7 @@ def human_cases(interactions: pl.DataFrame, splits: pl.DataFrame, rule: CaseRule
         rows = first[item] + (rng.random(rule.people) * count[item]).astype(np.int64)
         frames.append(
             held[rows.tolist()]
-            .select(
-                "user_id",
-                "item_id",
-                "rating",
-                "scale",
-                draw=pl.lit(draw, pl.Int64),
-            )
+            .select("user_id", "item_id", "rating", "scale", draw=pl.lit(draw, pl.Int64))
             .with_columns(case=pl.int_range(pl.len(), dtype=pl.Int64))
         )
     cases = pl.concat(frames).join(known, on="user_id", how="left", maintain_order="left")

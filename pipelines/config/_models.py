@@ -35,8 +35,7 @@ class EngineSettings(Section):
     )
     revision: str = Field("", description="Commit or tag of the model, if it has one.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto",
-        description="Precision of the weights; `auto`: bfloat16 on a GPU, float32 on a CPU.",
+        "auto", description="Precision of the weights; `auto`: bfloat16 on a GPU, float32 on a CPU."
     )
     quantisation: str = Field(
         "none", description="Quantisation of the weights, by the engine's name."

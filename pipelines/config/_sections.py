@@ -259,8 +259,7 @@ class ScoringSettings(Section):
         description="Maximum past ratings in a model's prompt, the latest of those given (count).",
     )
     explain: bool = Field(
-        False,
-        description="Whether a model also explains each score, in a separate call.",
+        False, description="Whether a model also explains each score, in a separate call."
     )
     explained: Share = Field(
         1.0,
@@ -521,10 +520,7 @@ class TrainingSettings(Section):
         description="One policy is trained per seed; intervals over seeds need three.",
     )
     envs: int | None = Field(
-        None,
-        ge=1,
-        le=65_536,
-        description="Environments stepped together (count); default: 32.",
+        None, ge=1, le=65_536, description="Environments stepped together (count); default: 32."
     )
     gamma: Share = Field(
         0.0,
@@ -708,10 +704,7 @@ class DialogueSettings(Section):
         description="Maximum train personas in a statistical agent's belief (count).",
     )
     question_cost: float = Field(
-        0.5,
-        ge=0,
-        le=100,
-        description="Expected gain below which `dp` stops asking (points).",
+        0.5, ge=0, le=100, description="Expected gain below which `dp` stops asking (points)."
     )
 
 

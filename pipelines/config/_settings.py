@@ -13,11 +13,7 @@ from typing import Any, Self, get_args
 import orjson
 import yaml
 from pydantic import BaseModel, Field, SecretStr, ValidationError, model_validator
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from pipelines import instructions
 from pipelines.config._base import Section

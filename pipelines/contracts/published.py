@@ -210,8 +210,7 @@ class PreferenceScores(Model):
     )
     entropy: pl.Float64 = column("Entropy of the distribution.", null=True, ge=0, unit="nats")
     status: pl.String = column(
-        "`ok`, or why there is no score. A failed answer is never a rating.",
-        isin=list(STATUSES),
+        "`ok`, or why there is no score. A failed answer is never a rating.", isin=list(STATUSES)
     )
     prompt_version: pl.String = column(
         "Prompt template version; null for raters without prompts.", null=True

@@ -71,7 +71,5 @@ class Interactions(Model):
 
 #: Published tables of the domain by dataset name.
 BOOKS: dict[str, Contract] = contracts(
-    "books",
-    **of_every_domain(Items, Interactions),
-    training_traits=(TrainingTraits, "user_id"),
+    "books", **of_every_domain(Items, Interactions), training_traits=(TrainingTraits, "user_id")
 )

@@ -67,7 +67,5 @@ class Interactions(Model):
 
 #: Published tables of the domain by dataset name.
 GAMES: dict[str, Contract] = contracts(
-    "games",
-    **of_every_domain(Items, Interactions),
-    training_traits=(TrainingTraits, "user_id"),
+    "games", **of_every_domain(Items, Interactions), training_traits=(TrainingTraits, "user_id")
 )

@@ -190,10 +190,7 @@ def item_text(items: pl.DataFrame) -> pl.Series:
     'Heat (1995). Crime.'
     """
     year = pl.format(" ({})", pl.col("year").cast(pl.String))
-    parts = [
-        pl.concat_str("title", year.fill_null(""), pl.lit(".")),
-        _joined("genres", "", 20),
-    ]
+    parts = [pl.concat_str("title", year.fill_null(""), pl.lit(".")), _joined("genres", "", 20)]
     prose = [c for c in _PROSE if c in items.columns]
     if prose:
         parts.append(pl.col(prose[0]).str.strip_chars().replace("", None))

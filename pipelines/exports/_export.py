@@ -187,7 +187,7 @@ def _terms(export: Export) -> str:
     if release.world.startswith("sample"):
         lines += [
             "The original files of this release were generated: its items, people and ratings are "
-            "invented. Terms of real sources do not apply to it.",
+            "invented. Terms of real sources do not apply to it."
         ]
     else:
         lines += ["Items and people's ratings are subject to the terms of these sources:", ""]

@@ -49,11 +49,7 @@ class _Side:
 
 
 def triple_batches(
-    domain: str,
-    tables: Mapping[str, Table],
-    settings: GraphSettings,
-    *,
-    rows: int = 1_000_000,
+    domain: str, tables: Mapping[str, Table], settings: GraphSettings, *, rows: int = 1_000_000
 ) -> Iterator[pl.DataFrame]:
     """Triples of a domain, as its lines of ``data/schema.yaml`` declare them.
 
@@ -218,10 +214,7 @@ def _text(side: _Side, start: int, end: int, nodes: Mapping[str, pl.Series]) -> 
     head = np.repeat(np.arange(start, end), np.diff(pointers))
     tail = side.pattern.indices[pointers[0] : pointers[-1]]
     return pl.DataFrame(
-        {
-            "head": nodes[side.head_type].gather(head),
-            "tail": nodes[side.tail_type].gather(tail),
-        }
+        {"head": nodes[side.head_type].gather(head), "tail": nodes[side.tail_type].gather(tail)}
     ).with_columns(
         head_type=pl.lit(side.head_type),
         relation=pl.lit(side.relation),

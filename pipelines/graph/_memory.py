@@ -359,11 +359,7 @@ class GraphMemory:
     """
 
     def __init__(
-        self,
-        base: PathCounts,
-        catalogue: Catalogue,
-        ratings: Ratings,
-        settings: GraphSettings,
+        self, base: PathCounts, catalogue: Catalogue, ratings: Ratings, settings: GraphSettings
     ) -> None:
         self._base = base
         self._catalogue = catalogue

@@ -342,9 +342,7 @@ class PathCounts:
         part = slice(self.matrix.indptr[item], self.matrix.indptr[item + 1])
         columns = self.matrix.indices[part]
         return summed(
-            self._block_of[columns],
-            row[columns] * self.matrix.data[part],
-            max(self.held) + 1,
+            self._block_of[columns], row[columns] * self.matrix.data[part], max(self.held) + 1
         )
 
     def forget(self) -> None:

@@ -224,10 +224,7 @@ class _Vectors:
     def aligned(self, ids: pl.Series) -> _Vectors:
         """The vectors in the order of `ids`."""
         place = ids.to_frame("id").join(
-            self.ids.to_frame("id").with_row_index("at"),
-            on="id",
-            how="left",
-            maintain_order="left",
+            self.ids.to_frame("id").with_row_index("at"), on="id", how="left", maintain_order="left"
         )["at"]
         found = place.is_not_null().to_numpy()
         rows = np.zeros((len(ids), self.rows.shape[1]), dtype=np.float32)

@@ -131,10 +131,7 @@ def _case(
     control = int(answers[int(drawn * len(answers))])
     replies.append(Reply(CONTROL, control, scale))
     return Case(
-        key,
-        person["description"][0],
-        _item_text(item.row(0, named=True)),
-        tuple(_blind(replies)),
+        key, person["description"][0], _item_text(item.row(0, named=True)), tuple(_blind(replies))
     )
 
 

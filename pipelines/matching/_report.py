@@ -58,10 +58,7 @@ class AttributeRow:
 
 
 def attribute_report(
-    history: History,
-    personas: pl.DataFrame,
-    *,
-    posterior: Mapping[str, Floats] | None = None,
+    history: History, personas: pl.DataFrame, *, posterior: Mapping[str, Floats] | None = None
 ) -> list[AttributeRow]:
     """Compare matched ages and occupations with what the source states.
 

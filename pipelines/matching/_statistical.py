@@ -169,8 +169,7 @@ class StatisticalMatcher:
         columns["candidate"] = np.tile(number, len(users))
         columns["status"] = ["ok"] * size
         return pl.DataFrame(
-            {k: [None] * size if v is None else v for k, v in columns.items()},
-            schema=CANDIDATES,
+            {k: [None] * size if v is None else v for k, v in columns.items()}, schema=CANDIDATES
         )
 
     def rate(

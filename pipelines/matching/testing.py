@@ -41,9 +41,7 @@ def small_world(
     )
     last = pl.int_range(pl.len()).over("user_id") == pl.len().over("user_id") - 1
     splits = interactions.select(
-        "user_id",
-        "item_id",
-        split=pl.when(last).then(pl.lit("test")).otherwise(pl.lit("train")),
+        "user_id", "item_id", split=pl.when(last).then(pl.lit("test")).otherwise(pl.lit("train"))
     )
     genres = ("Comedy", "Drama", "War")
     catalogue = pl.DataFrame(

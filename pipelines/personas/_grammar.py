@@ -17,13 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipelines.personas._phrases import (
-    article,
-    domain_phrases,
-    genre_phrase,
-    opened,
-    stages,
-)
+from pipelines.personas._phrases import article, domain_phrases, genre_phrase, opened, stages
 from pipelines.seeding import combine
 
 #: Random numbers at a description's disposal; asking for more is a bug that raises.
@@ -156,10 +150,7 @@ class _Description:
 
     def _taste(self) -> str:
         quality = self.phrases["qualities"][self._next() % len(self.phrases["qualities"])]
-        extra = {
-            "quality": (quality["name"],),
-            "why": quality["why"],
-        }
+        extra = {"quality": (quality["name"],), "why": quality["why"]}
         return self._sentence("tastes", "pace", "company", "choice", extra=extra)
 
     def _sentence(

@@ -53,10 +53,7 @@ _PRONOUNS = {
     "female": {"he": "she", "him": "her", "his": "her"},
     "male": {"he": "he", "him": "him", "his": "his"},
 }
-_SLOTS = {
-    "movies": {"film": "film", "films": "films"},
-    "books": {"film": "book", "films": "books"},
-}
+_SLOTS = {"movies": {"film": "film", "films": "films"}, "books": {"film": "book", "films": "books"}}
 
 
 def handmade_personas(domain: str, *, cohort: str | None = None) -> pl.DataFrame:

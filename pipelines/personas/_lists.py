@@ -229,8 +229,7 @@ class _Rows:
         if not all(values):
             line = values.index("") + 2
             raise ConfigError(
-                f"a list of the persona sampler has no {column}",
-                where=f"{self.where_from}:{line}",
+                f"a list of the persona sampler has no {column}", where=f"{self.where_from}:{line}"
             )
         return values
 

@@ -151,10 +151,7 @@ def domain_phrases(domain: str, stage: tuple[str, ...]) -> dict[str, Any]:
     Raises :class:`ConfigError` if there are no phrases for the domain.
     """
     own = _read_domain(domain)
-    out: dict[str, Any] = {
-        "words": own["words"],
-        "pupils": _read("grammar.yaml")["pupils"],
-    }
+    out: dict[str, Any] = {"words": own["words"], "pupils": _read("grammar.yaml")["pupils"]}
     for name, section in {**_read("grammar.yaml"), **own}.items():
         if name in ("genres", "general", *_BY_FIELD):
             out[name] = _worded_once(domain, name)

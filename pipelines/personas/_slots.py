@@ -78,10 +78,7 @@ def slots_plan(row: Mapping[str, Any]) -> list[str | Blank]:
         for n, genre in enumerate(row[side]):
             frame = frames[(seed // 2 + n) % len(frames)]
             phrase = genre_phrase(genre, domain)
-            parts += [
-                f". {frame.format_map(words | {'genre': phrase})}",
-                _blank(f"{side}{n}"),
-            ]
+            parts += [f". {frame.format_map(words | {'genre': phrase})}", _blank(f"{side}{n}")]
     activity, critic, habits = rating_habits(row)
     use = f"{opened(they)} {DOMAIN_WORDS[domain].use} {activity}. " if activity else ""
     parts += [

@@ -19,16 +19,7 @@ from pipelines.scales import SCALES
 
 #: Bumped with every change of wording; the digest of the templates changes with it.
 AGENT_PROMPT_VERSION = "2"
-_QUESTIONS = (
-    "arguments",
-    "ask",
-    "classify",
-    "decide",
-    "interview",
-    "judge",
-    "rate",
-    "reflect",
-)
+_QUESTIONS = ("arguments", "ask", "classify", "decide", "interview", "judge", "rate", "reflect")
 _TEMPLATES = ("agent_system", "agent_page", "agent_user", *(f"agent_{q}" for q in _QUESTIONS))
 #: Habits in words, by column and tier.
 _HABITS: dict[str, dict[str, str]] = {

@@ -26,8 +26,7 @@ def genre_messages(domain: str, title: str, genres: Sequence[str]) -> tuple[Mess
     return (
         Message("system", render_template("genre_system", words=words)),
         Message(
-            "user",
-            render_template("genre_user", words=words, title=one_line(title), genres=names),
+            "user", render_template("genre_user", words=words, title=one_line(title), genres=names)
         ),
     )
 
@@ -50,7 +49,4 @@ def log_messages(domain: str, history: Sequence[str], log: Sequence[str]) -> tup
     """
     words = subject_of(domain)
     asked = render_template("log_user", history=list(history), log=list(log))
-    return (
-        Message("system", render_template("log_system", words=words)),
-        Message("user", asked),
-    )
+    return (Message("system", render_template("log_system", words=words)), Message("user", asked))

@@ -70,11 +70,7 @@ def likeness_messages(
     """
     words = subject_of(domain)
     asked = _ask(
-        words,
-        "matching_rate",
-        person=_person(candidate),
-        taste=one_line(taste),
-        history=history,
+        words, "matching_rate", person=_person(candidate), taste=one_line(taste), history=history
     )
     return (*asked, Message("assistant", answer_start(SCALES["1-10"]))) if begun else asked
 

@@ -18,14 +18,8 @@ _SYSTEM, _USER = "personas_system", "personas_user"
 _PRONOUNS = {"female": "she, her", "male": "he, his"}
 #: Wording of what is stated of a person's ratings; an average leniency or manner is not stated.
 _RATING = {
-    "leniency": {
-        "generous": "generous, easily pleased",
-        "harsh": "harsh, hard to please",
-    },
-    "manner": {
-        "wide": "uses the whole scale",
-        "narrow": "stays close to the middle of the scale",
-    },
+    "leniency": {"generous": "generous, easily pleased", "harsh": "harsh, hard to please"},
+    "manner": {"wide": "uses the whole scale", "narrow": "stays close to the middle of the scale"},
     "conformity": {
         "low": "often disagrees with the majority",
         "medium": "agrees with the majority as often as most people do",

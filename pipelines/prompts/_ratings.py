@@ -16,13 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pipelines.errors import ConfigError
 from pipelines.llm.engines import Message
-from pipelines.prompts._ledger import (
-    ARROW,
-    ledger_item,
-    ledger_person,
-    ledger_words,
-    surpluses,
-)
+from pipelines.prompts._ledger import ARROW, ledger_item, ledger_person, ledger_words, surpluses
 from pipelines.prompts._subjects import (
     SUBJECTS,
     Row,
@@ -49,18 +43,8 @@ class Example:
     mean: float
 
 
-_INES = {
-    "name": "Ines",
-    "age": 41,
-    "gender": "female",
-    "job": "bus driver",
-}
-_TOBIAS = {
-    "name": "Tobias",
-    "age": 27,
-    "gender": "male",
-    "job": "electrician",
-}
+_INES = {"name": "Ines", "age": 41, "gender": "female", "job": "bus driver"}
+_TOBIAS = {"name": "Tobias", "age": 27, "gender": "male", "job": "electrician"}
 
 #: By domain: the high one, then the low one.
 EXAMPLES: dict[str, tuple[Example, Example]] = {

@@ -46,14 +46,7 @@ _HISTOGRAMS: Mapping[str, _Histogram] = {
 
 #: Tables whose size follows the sources. The others are as large as the settings ask for.
 _SOURCED = frozenset(
-    {
-        "items",
-        "interactions",
-        "splits",
-        "item_stats",
-        "human_users",
-        "item_embeddings",
-    }
+    {"items", "interactions", "splits", "item_stats", "human_users", "item_embeddings"}
 )
 
 
@@ -93,7 +86,7 @@ def _schema(evidence: Evidence) -> View:
                 "type_now": pl.String,
                 "same": pl.Int64,
             },
-        ),
+        )
     )
 
 
@@ -124,9 +117,7 @@ def _histogram(evidence: Evidence) -> View:
         distance = max(0.0, distance - chance)
     rows = min(evidence.previous.rows, evidence.snapshot.rows)
     return View(
-        pl.DataFrame({"distance": [distance]}),
-        facts={"rows_of_both": rows},
-        examples=examples,
+        pl.DataFrame({"distance": [distance]}), facts={"rows_of_both": rows}, examples=examples
     )
 
 

@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from pipelines.figures import (
-    BLUE,
-    bars,
-    canvas,
-    empty,
-    grouped_bars,
-    png,
-    share,
-)
+from pipelines.figures import BLUE, bars, canvas, empty, grouped_bars, png, share
 from pipelines.quality._spec import Evidence
 from pipelines.quality._views_scores import rating_histograms, score_histogram
 
@@ -242,11 +234,9 @@ PLOTS: Mapping[str, Mapping[str, Plot]] = {
         "names": lambda e: persona_names(e.snapshot.scan()),
     },
     "preference_scores": {
-        "scores and human ratings": lambda e: score_vs_human(e.snapshot.scan(), _human(e)),
+        "scores and human ratings": lambda e: score_vs_human(e.snapshot.scan(), _human(e))
     },
-    "graph_triples": {
-        "triples per relation": lambda e: triples_per_relation(e.snapshot.scan()),
-    },
+    "graph_triples": {"triples per relation": lambda e: triples_per_relation(e.snapshot.scan())},
 }
 
 

@@ -345,10 +345,7 @@ def _contents(summary: Mapping[str, Any]) -> Table:
         ]
     lines += [
         (label, summary[key], None)
-        for key, label in (
-            ("ratings", "human ratings"),
-            ("users", "human users"),
-        )
+        for key, label in (("ratings", "human ratings"), ("users", "human users"))
         if summary.get(key) is not None
     ]
     if summary.get("personas") is not None:

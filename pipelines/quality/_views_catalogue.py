@@ -196,11 +196,7 @@ def _per_set(evidence: Evidence) -> View:
 
 #: View functions by table, then by name.
 CHOICE_SET_VIEWS: Mapping[str, Mapping[str, ViewFunction]] = {
-    "products": {
-        "matching": _matching,
-        "leaves": _leaves,
-        "leaf_shares": _leaf_shares,
-    },
+    "products": {"matching": _matching, "leaves": _leaves, "leaf_shares": _leaf_shares},
     "categories": {"sizes": _sizes, "orphans": _orphans, "counts": _counts},
     "product_category": {"strays": _strays},
     "choice_set_items": {
@@ -489,11 +485,7 @@ CATALOGUE_VIEWS: Mapping[str, Mapping[str, ViewFunction]] = {
         "genres_if_any": _genres_if_any,
         "titles": _titles,
     },
-    "interactions": {
-        "ratings": _interactions,
-        "values": _rating_values,
-        "users": _users,
-    },
+    "interactions": {"ratings": _interactions, "values": _rating_values, "users": _users},
     "item_stats": {"items": _item_stats},
     "splits": {"parts": _splits},
     "human_users": {"users": _human_users},

@@ -224,11 +224,7 @@ def _persona_spread(evidence: Evidence) -> View:
     ok = pl.col("status") == "ok"
     spread = (
         scan.group_by(_cohort(), "persona_id", "scale")
-        .agg(
-            planned=pl.len(),
-            pairs=ok.sum(),
-            deviation=pl.col("expected").filter(ok).std(ddof=0),
-        )
+        .agg(planned=pl.len(), pairs=ok.sum(), deviation=pl.col("expected").filter(ok).std(ddof=0))
         .filter(pl.col("planned") > 1)
         .with_columns(
             spread=pl.col("deviation")
@@ -278,9 +274,7 @@ def _human_distance(evidence: Evidence) -> View:
         return View.missing("there is no score with status ok")
     distance = 0.5 * float((both["scores"] - both["human"]).abs().sum())
     return View(
-        pl.DataFrame({"distance": [distance]}),
-        facts={"human_ratings": human.rows},
-        examples=both,
+        pl.DataFrame({"distance": [distance]}), facts={"human_ratings": human.rows}, examples=both
     )
 
 

@@ -371,11 +371,7 @@ class Shards:
             # By id: the order of the tables' rows decides no score.
             known.update(digests[there[np.argsort(ids[there])]].tobytes())
         return identity_hash(
-            {
-                "pairs": pairs.hexdigest(),
-                "known": known.hexdigest(),
-                "decides": dict(self.decides),
-            }
+            {"pairs": pairs.hexdigest(), "known": known.hexdigest(), "decides": dict(self.decides)}
         )
 
     def _in_table(self, shard: Shard) -> bool:

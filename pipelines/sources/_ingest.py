@@ -109,12 +109,7 @@ def ingest(
 
 @contextmanager
 def ingest_build(
-    source: str,
-    world: World,
-    store: Store,
-    settings: Settings,
-    *,
-    progress: Progress | None = None,
+    source: str, world: World, store: Store, settings: Settings, *, progress: Progress | None = None
 ) -> Iterator[Build]:
     """The build behind :func:`ingest`, for the time that it takes."""
     report = progress or no_progress
@@ -265,8 +260,7 @@ def _stamps(files: Sequence[Path]) -> list[tuple[int, int, int]]:
         stats = [p.stat() for p in files]
     except OSError as error:
         raise SourceError(
-            f"a file vanished ({error.strerror or type(error).__name__})",
-            where=str(error.filename),
+            f"a file vanished ({error.strerror or type(error).__name__})", where=str(error.filename)
         ) from None
     return [(s.st_ino, s.st_size, s.st_mtime_ns) for s in stats]
 

@@ -29,14 +29,7 @@ from pipelines.sources._protocol import Progress, RawTable, Source, Workspace, n
 from pipelines.sources.formats.lines import MAX_LINE, numbered_lines
 from pipelines.sources.tmdb_api import TmdbCache
 
-__all__ = [
-    "CODE_VERSION",
-    "RecordFaultError",
-    "TmdbSource",
-    "WantedFilms",
-    "flatten",
-    "to_frame",
-]
+__all__ = ["CODE_VERSION", "RecordFaultError", "TmdbSource", "WantedFilms", "flatten", "to_frame"]
 
 
 #: Least similarity (0-100, normalised indel) of two titles of the same film, if the years fit;

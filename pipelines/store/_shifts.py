@@ -131,12 +131,7 @@ def _of_numbers(
 
 
 def _of_values(
-    connection: duckdb.DuckDBPyConnection,
-    old: Snapshot,
-    new: Snapshot,
-    column: str,
-    *,
-    each: bool,
+    connection: duckdb.DuckDBPyConnection, old: Snapshot, new: Snapshot, column: str, *, each: bool
 ) -> ColumnShift | None:
     name = quoted(column)
     value = f"unnest({name})" if each else name

@@ -42,12 +42,7 @@ from pipelines.store._release import (
 )
 from pipelines.store._snapshot import Snapshot
 from pipelines.store._verify import VerifyReport, verify_release
-from pipelines.store._writer import (
-    Provenance,
-    SnapshotWriter,
-    commit_together,
-    contract_of,
-)
+from pipelines.store._writer import Provenance, SnapshotWriter, commit_together, contract_of
 from pipelines.store.files import LocalFiles
 from pipelines.store.locks import PATIENCE
 from pipelines.store.objects import open_files

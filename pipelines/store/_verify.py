@@ -40,10 +40,7 @@ class VerifyReport:
 
 
 def verify_release(
-    release: Release,
-    progress: Callable[[Path, int], None] | None = None,
-    *,
-    lineage: bool = False,
+    release: Release, progress: Callable[[Path, int], None] | None = None, *, lineage: bool = False
 ) -> VerifyReport:
     """See :meth:`Store.verify`."""
     problems: list[str] = []

@@ -333,9 +333,7 @@ def contract_of(dataset: str) -> Contract:
     contract = CONTRACTS.get(dataset)
     if contract is None:
         raise StoreError(
-            "no contract for this dataset",
-            where=dataset,
-            hint="declare it in pipelines/contracts",
+            "no contract for this dataset", where=dataset, hint="declare it in pipelines/contracts"
         )
     return contract
 

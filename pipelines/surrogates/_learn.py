@@ -141,11 +141,7 @@ def fit_pairs(
     fit = _start(train, people, things, rank, rng)
     noise, kept, stale = 1.0, fit, 0
     spread = np.ones(1 + rank), np.ones(1 + rank), np.ones(fit.people.shape[1] - 1 - rank)
-    means = [
-        np.zeros((len(people), 1 + rank)),
-        fit.things.copy(),
-        fit.people[:, 1 + rank :].copy(),
-    ]
+    means = [np.zeros((len(people), 1 + rank)), fit.things.copy(), fit.people[:, 1 + rank :].copy()]
     width = 1 + rank
     for sweep in range(sweeps):
         weight, goal, _ = _scores(fit, train)

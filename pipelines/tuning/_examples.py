@@ -24,13 +24,7 @@ import polars as pl
 
 from pipelines.errors import ContractError
 from pipelines.personas import StatisticalWriter, load_lists, sample_attributes
-from pipelines.prompts import (
-    PUBLIC_MEANS,
-    PromptStyle,
-    item_block,
-    person_block,
-    surpluses,
-)
+from pipelines.prompts import PUBLIC_MEANS, PromptStyle, item_block, person_block, surpluses
 from pipelines.scales import RatingScale, rescale, to_answers
 from pipelines.seeding import combine, hash_ids, hash_text, uniform
 

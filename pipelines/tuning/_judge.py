@@ -45,13 +45,7 @@ SLICES = {
     "new_items": "ratings of items that are in no training row, by people who were trained on",
     "no_history": "the ratings of `later`, with a description of the person and no history",
 }
-_BASELINES = (
-    "global mean",
-    "item mean",
-    BIAS,
-    "ALS (Surprise BaselineOnly)",
-    "MF (Surprise SVD)",
-)
+_BASELINES = ("global mean", "item mean", BIAS, "ALS (Surprise BaselineOnly)", "MF (Surprise SVD)")
 STATISTICAL = "statistical"
 #: Differences of RMSE by name, and the predictor that they are to.
 _COMPARED = (("rmse_difference", BIAS), ("statistical_difference", STATISTICAL))

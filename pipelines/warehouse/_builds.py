@@ -416,10 +416,7 @@ def record_dbt_run(
 
 
 def _merge(
-    records: BuildRecords,
-    ran: Mapping[str, Json],
-    invocation: str,
-    made_from: Callable[[str], str],
+    records: BuildRecords, ran: Mapping[str, Json], invocation: str, made_from: Callable[[str], str]
 ) -> None:
     """Enter the outcomes of an invocation: models first, parents before children."""
     ordered = [key for key in records.upstream(*sorted(ran)) if key in ran]

@@ -36,10 +36,7 @@ SOURCES: tuple[str, ...] = (
 
 
 def link_sources(
-    store: Store,
-    versions: Mapping[str, str] | None = None,
-    *,
-    required: Iterable[str] = (),
+    store: Store, versions: Mapping[str, str] | None = None, *, required: Iterable[str] = ()
 ) -> dict[str, str]:
     """Point ``<home>/warehouse/sources/<table>`` at the snapshot of each raw dataset.
 

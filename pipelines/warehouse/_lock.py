@@ -17,10 +17,7 @@ from pipelines.warehouse._layout import WarehouseLayout, read_record, write_reco
 
 @contextmanager
 def warehouse_lock(
-    home: Path | str,
-    *,
-    timeout: float = 60.0,
-    on_wait: Callable[[str], None] = lambda _: None,
+    home: Path | str, *, timeout: float = 60.0, on_wait: Callable[[str], None] = lambda _: None
 ) -> Iterator[None]:
     """Hold the warehouse from linking its sources to recording the run.
 
@@ -57,8 +54,7 @@ def warehouse_lock(
         ) from error
     try:
         write_record(
-            holder,
-            {"pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds")},
+            holder, {"pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
         )
         yield
     finally:

@@ -13,14 +13,7 @@ from pipelines.errors import ContractError, ReleaseError
 from pipelines.raters import layers
 from pipelines.scales import rescale, scale_named
 from sim._results import ResultCache
-from sim.ablations._cases import (
-    TESTS,
-    Cases,
-    Human,
-    human_distribution,
-    load_cases,
-    tables_of,
-)
+from sim.ablations._cases import TESTS, Cases, Human, human_distribution, load_cases, tables_of
 from sim.ablations._cells import STRENGTH, scored
 from sim.ablations._grid import UNSEEN, Options
 from sim.ablations._raters import RaterCache, RaterSpec

@@ -42,11 +42,7 @@ def _scores(result: SuiteResult) -> bytes:
             if (
                 len(varied) > 1
                 and getattr(base.options, axis) != UNSEEN
-                and name
-                not in (
-                    "random",
-                    "mean",
-                )
+                and name not in ("random", "mean")
             ):
                 panels.append((f"{name}: {axis}", [(getattr(c.options, axis), c) for c in varied]))
     columns = 2

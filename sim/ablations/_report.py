@@ -90,12 +90,7 @@ def comparisons(result: SuiteResult, *, seed: int = 0) -> pl.DataFrame:
             c.cases, other.cases, (c.human, other.human), result.suite.aggregate, seed=seed
         )
         rows += [
-            {
-                "rater": c.rater,
-                **c.options.metadata(),
-                "against": against,
-                **_columns(d),
-            }
+            {"rater": c.rater, **c.options.metadata(), "against": against, **_columns(d)}
             for d in found
         ]
     return _corrected(rows)

@@ -68,14 +68,7 @@ class Visits:
     """
 
     def __init__(
-        self,
-        world: AgentWorld,
-        brain: Brain,
-        *,
-        lists: Ints,
-        agents: Ints,
-        people: Ints,
-        seed: int,
+        self, world: AgentWorld, brain: Brain, *, lists: Ints, agents: Ints, people: Ints, seed: int
     ) -> None:
         n, size = len(agents), world.per_page
         self.world, self.brain, self.lists = world, brain, lists

@@ -23,15 +23,7 @@ from pipelines.raters import (
 )
 from pipelines.seeding import hash_ids, uniform
 from sim.agents._assumed import ASSUMED_FILE, assumed
-from sim.agents._choice import (
-    FEATURES,
-    Crowd,
-    Fit,
-    HeldOut,
-    fit_choice,
-    genre_shares,
-    liked_genres,
-)
+from sim.agents._choice import FEATURES, Crowd, Fit, HeldOut, fit_choice, genre_shares, liked_genres
 from sim.agents._protocol import (
     CLICK,
     EMOTIONS,

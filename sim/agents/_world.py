@@ -18,14 +18,7 @@ from pipelines.raters import rescale, scale_named, source_scale
 from pipelines.seeding import hash_ids
 from sim._release import Release
 from sim.agents._protocol import Floats, Ints
-from sim.environment import (
-    Cast,
-    Catalogue,
-    known_items,
-    persona_traits,
-    persona_users,
-    split_rows,
-)
+from sim.environment import Cast, Catalogue, known_items, persona_traits, persona_users, split_rows
 
 if TYPE_CHECKING:
     from pipelines.graph import GraphMemory

@@ -260,11 +260,7 @@ class DialogueEnv(DialogueViews, gymnasium.Env[Observation, Any]):
         self.sessions.begin(_ONE, np.array([number]))
         shelf = self.book.sets[int(self.sessions.now(_ONE)[0])]
         self._frame = f"{shelf.name}: {len(shelf)} products, {len(shelf.facets)} facets"
-        info = {
-            "lifetime": number,
-            "category": shelf.name,
-            "action_mask": self._masks(_ONE)[0],
-        }
+        info = {"lifetime": number, "category": shelf.name, "action_mask": self._masks(_ONE)[0]}
         return self._observation(), info
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:

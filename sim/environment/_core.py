@@ -138,13 +138,7 @@ class Core:
     """
 
     def __init__(
-        self,
-        world: World,
-        options: Options,
-        size: int,
-        *,
-        slots: int = 1,
-        temperature: float = 1.0,
+        self, world: World, options: Options, size: int, *, slots: int = 1, temperature: float = 1.0
     ) -> None:
         self.world, self.options, self.size = world, options, size
         self.slots, self.temperature = slots, temperature

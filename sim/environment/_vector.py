@@ -285,8 +285,7 @@ history_length, on_unrated, watched
         ids = [ids] * self.num_envs if isinstance(ids, str) else list(ids)
         if len(ids) != self.num_envs:
             raise ConfigError(
-                f"{len(ids)} persona ids for {self.num_envs} environments",
-                where="reset(options=…)",
+                f"{len(ids)} persona ids for {self.num_envs} environments", where="reset(options=…)"
             )
         return np.array([self.cast.index(str(i)) for i in ids], np.int64)
 

@@ -173,9 +173,7 @@ class Believability:
         return out
 
     def _comparisons(
-        self,
-        context: ExperimentContext,
-        frames: dict[tuple[str, ...], tuple[Row, pl.DataFrame]],
+        self, context: ExperimentContext, frames: dict[tuple[str, ...], tuple[Row, pl.DataFrame]]
     ) -> list[Comparison]:
         """AUC and accuracy of every brain less those of the baselines, at every ratio."""
         out = []
@@ -291,9 +289,7 @@ def _matched(
         width = min(nearest, far.shape[1])
         near = np.argpartition(far, width - 1, axis=1)[:, :width]
         keys = np.where(
-            np.take_along_axis(left, near, axis=1),
-            np.take_along_axis(draws, near, axis=1),
-            np.inf,
+            np.take_along_axis(left, near, axis=1), np.take_along_axis(draws, near, axis=1), np.inf
         )
         out[:, number] = near[row, keys.argmin(axis=1)]
         left[row, out[:, number]] = False

@@ -17,15 +17,7 @@ from pipelines.config import identity_hash
 from pipelines.errors import ConfigError
 from pipelines.paths import home_path
 from sim._results import ResultCache
-from sim.agents import (
-    BRAINS,
-    AgentWorld,
-    Brain,
-    Simulation,
-    default_folder,
-    open_brain,
-    simulate,
-)
+from sim.agents import BRAINS, AgentWorld, Brain, Simulation, default_folder, open_brain, simulate
 from sim.agents import CODE_VERSION as AGENTS_VERSION
 from sim.recommenders import RECOMMENDERS as OWN_RECOMMENDERS
 from sim.recommenders import Ints, Recommender, open_recommender

@@ -80,9 +80,7 @@ class Distribution:
             for name in context.recommenders:
                 run = context.visits(mind, name)
                 frame = context.cell(
-                    self.name,
-                    {"visits": run.identity, **key},
-                    partial(_ratings, run, world),
+                    self.name, {"visits": run.identity, **key}, partial(_ratings, run, world)
                 )
                 labels = {"brain": brain, "recommender": name}
                 row = self._row(labels, context.source(mind), frame, target, own)

@@ -12,13 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from sim.experiments._protocol import Comparison, Row
-from sim.metrics import (
-    RESAMPLES,
-    Figure,
-    mean_with_interval,
-    paired_permutation,
-    user_weights,
-)
+from sim.metrics import RESAMPLES, Figure, mean_with_interval, paired_permutation, user_weights
 
 Floats = npt.NDArray[np.float64]
 
@@ -56,11 +50,7 @@ def person_figures(frame: pl.DataFrame, names: Sequence[str]) -> dict[str, Figur
 
 
 def paired(
-    left: tuple[Row, pl.DataFrame],
-    right: tuple[Row, pl.DataFrame],
-    figure: str,
-    *,
-    seed: int = 0,
+    left: tuple[Row, pl.DataFrame], right: tuple[Row, pl.DataFrame], figure: str, *, seed: int = 0
 ) -> Comparison | None:
     """Paired difference of a column over the people of both sides; None without any.
 

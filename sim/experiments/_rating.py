@@ -12,14 +12,7 @@ import polars as pl
 from sim.agents import AgentWorld, Brain, Visits, page_lists
 from sim.experiments._context import ExperimentContext
 from sim.experiments._figures import bars
-from sim.experiments._held_out import (
-    Floats,
-    held_out_pairs,
-    judged,
-    pairs_of,
-    pooled,
-    rated_rows,
-)
+from sim.experiments._held_out import Floats, held_out_pairs, judged, pairs_of, pooled, rated_rows
 from sim.experiments._protocol import Comparison, Result, Row, TooFew
 from sim.metrics import Figure, paired_permutation
 

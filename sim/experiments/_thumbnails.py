@@ -186,10 +186,7 @@ class Thumbnails:
         people = np.arange(min(len(world), context.agents, limit))
         chosen = items[:ITEMS_OF_MODEL] if asked else items
         pairs = pl.DataFrame(
-            {
-                "person": np.repeat(people, len(chosen)),
-                "item": np.tile(chosen, len(people)),
-            }
+            {"person": np.repeat(people, len(chosen)), "item": np.tile(chosen, len(people))}
         )
         texts = ItemTexts(captions=dict(captions))
         frame = judged(

@@ -77,10 +77,7 @@ class Traits:
             frames = {}
             for name, run in (
                 ("with", context.visits(mind, self.settings.recommender)),
-                (
-                    "without",
-                    context.visits(context.brain(brain, bare), self.settings.recommender),
-                ),
+                ("without", context.visits(context.brain(brain, bare), self.settings.recommender)),
             ):
                 frame = context.cell(
                     self.name,

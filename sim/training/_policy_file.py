@@ -110,10 +110,7 @@ def policy_bytes(network: ItemScores, metadata: dict[str, Any]) -> bytes:
     from safetensors.torch import save
 
     sizes = network.sizes
-    header = {
-        **metadata,
-        "sizes": {k: getattr(sizes, k) for k in Sizes.__dataclass_fields__},
-    }
+    header = {**metadata, "sizes": {k: getattr(sizes, k) for k in Sizes.__dataclass_fields__}}
     text = orjson.dumps(header, option=orjson.OPT_SORT_KEYS).decode()
     return save({k: v.contiguous() for k, v in network.state_dict().items()}, metadata={_KEY: text})
 

@@ -38,11 +38,7 @@ class FactorisedTRPO(TRPO):
         return params, _flat(gradients), fisher, [p.shape for p in params]
 
     def hessian_vector_product(
-        self,
-        params: list[nn.Parameter],
-        grad_kl: Any,
-        vector: th.Tensor,
-        retain_graph: bool = True,
+        self, params: list[nn.Parameter], grad_kl: Any, vector: th.Tensor, retain_graph: bool = True
     ) -> th.Tensor:
         """Product of the Fisher matrix (with damping) and a vector of all parameters."""
         del retain_graph

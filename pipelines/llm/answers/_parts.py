@@ -79,11 +79,7 @@ class Part:
         return pa.concat_tables(pieces)
 
     def groups(
-        self,
-        columns: Sequence[str],
-        *,
-        backwards: bool = False,
-        opened: BinaryIO | None = None,
+        self, columns: Sequence[str], *, backwards: bool = False, opened: BinaryIO | None = None
     ) -> Iterator[pa.Table]:
         """All rows, one row group at a time, the last first if asked; raises as :meth:`read`."""
         with _opened(self.path if opened is None else opened) as file:

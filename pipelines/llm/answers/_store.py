@@ -174,10 +174,7 @@ class AnswerStore:
     # -- writing -----------------------------------------------------------------------------
 
     def add(
-        self,
-        identity: EngineIdentity,
-        answers: Iterable[Answer],
-        keys: Iterable[str] | None = None,
+        self, identity: EngineIdentity, answers: Iterable[Answer], keys: Iterable[str] | None = None
     ) -> list[Answer]:
         """Store answers of any status, and commit when it is time.
 
@@ -259,12 +256,7 @@ class AnswerStore:
         return {answer.key: answer for answer in stored_of(found.table)}
 
     def select(
-        self,
-        *,
-        key: str = "",
-        statuses: Collection[Status] = (),
-        model: str = "",
-        limit: int = 20,
+        self, *, key: str = "", statuses: Collection[Status] = (), model: str = "", limit: int = 20
     ) -> list[StoredAnswer]:
         """Committed rows for people to read, newest first, superseded ones among them.
 
@@ -358,10 +350,7 @@ class AnswerStore:
         StoreError
             The disk is full or can't be written; nothing is lost.
         """
-        with (
-            self._lock,
-            unused_keys(self.home, kept, removed, forget=not dry_run) as found,
-        ):
+        with self._lock, unused_keys(self.home, kept, removed, forget=not dry_run) as found:
             report = collect(
                 self._catalogue, (), dry_run=dry_run, unused=found.unused, since=found.since
             )

@@ -15,13 +15,7 @@ from pipelines.hints import first_line
 from pipelines.store import Store
 from pipelines.store.files import known_sha256
 
-__all__ = [
-    "CHECKPOINT_FILES",
-    "Checkpoint",
-    "find_checkpoint",
-    "no_progress_bars",
-    "pinned_model",
-]
+__all__ = ["CHECKPOINT_FILES", "Checkpoint", "find_checkpoint", "no_progress_bars", "pinned_model"]
 
 #: A dataset of the store and its version.
 _SNAPSHOT = re.compile(r"[a-z][a-z0-9_]*\.[a-z0-9_]+@(latest|[0-9a-f]{4,16})")

@@ -13,12 +13,7 @@ import numpy as np
 
 from pipelines.config import EngineSettings, ServingSettings
 from pipelines.errors import AnswerError, ConfigError, EngineError
-from pipelines.llm.engines._protocol import (
-    Answer,
-    Choice,
-    EngineIdentity,
-    Request,
-)
+from pipelines.llm.engines._protocol import Answer, Choice, EngineIdentity, Request
 from pipelines.llm.engines.constraints import (
     byte_tokenizer,
     llguidance_grammar,
@@ -217,11 +212,7 @@ def _written(request: Request, text: str) -> Answer:
     if not obeys(request.constraint, text):
         return Answer(request, "invalid", detail="the rule's text breaks the constraint")
     return Answer(
-        request,
-        "ok",
-        text=text,
-        finish_reason="stop",
-        completion_tokens=-(-len(text) // _TOKEN),
+        request, "ok", text=text, finish_reason="stop", completion_tokens=-(-len(text) // _TOKEN)
     )
 
 

@@ -14,11 +14,7 @@ from pipelines.llm.grammars._agents import (
     page_reflection,
     self_questions,
 )
-from pipelines.llm.grammars._dialogues import (
-    dialogue_action,
-    dialogue_percentages,
-    dialogue_text,
-)
+from pipelines.llm.grammars._dialogues import dialogue_action, dialogue_percentages, dialogue_text
 from pipelines.llm.grammars._grammar import Grammar
 from pipelines.llm.grammars._parts import Blank, TextLimits
 from pipelines.llm.grammars._records import (

@@ -73,11 +73,7 @@ class CroppingEngine(TransformersEngine):
         self._ends = set() if end is None else {int(end)}
 
     def begin(
-        self,
-        prompt: tuple[int, ...],
-        seed: int,
-        sampling: Sampling,
-        limit: int | None = None,
+        self, prompt: tuple[int, ...], seed: int, sampling: Sampling, limit: int | None = None
     ) -> None:
         """State the prompt, how the tokens behind it are drawn, and how many there may be."""
         self._limit = limit

@@ -109,7 +109,5 @@ def _ll(tokenizer: Any, name: str) -> Any:
         return llguidance.hf.from_tokenizer(tokenizer)
     except ValueError as error:
         raise ConfigError(
-            "the tokenizer's pieces can't be read",
-            where=name,
-            hint=str(error).splitlines()[0],
+            "the tokenizer's pieces can't be read", where=name, hint=str(error).splitlines()[0]
         ) from None

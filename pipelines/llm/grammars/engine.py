@@ -91,9 +91,7 @@ class GuidanceEngine(TransformersEngine):
             guidance.forget()
             line = first_line(error)
             return replace(
-                reply,
-                latency=time.perf_counter() - began,
-                detail=f"Guidance broke off: {line}",
+                reply, latency=time.perf_counter() - began, detail=f"Guidance broke off: {line}"
             )
         text = str(interpreter.state.prompt)
         tokens = guidance.tokenizer.encode(text.encode())

@@ -22,12 +22,7 @@ from typing import Any, Literal
 import orjson
 
 from pipelines.downloads import Download, Progress, fetch, no_progress
-from pipelines.errors import (
-    ConfigError,
-    IntegrityError,
-    SourceError,
-    SourceUnavailableError,
-)
+from pipelines.errors import ConfigError, IntegrityError, SourceError, SourceUnavailableError
 from pipelines.hints import nearest
 from pipelines.llm.engines.checkpoints import CHECKPOINT_FILES
 from pipelines.llm.models._folder import ModelFolder, StoredModel, check_name, storage_errors

@@ -74,5 +74,5 @@ PUBLISHED: Mapping[str, PublishedModel] = {
             quantisation="Q4_1",
         ),
         writing=Sampling(temperature=0.6, min_p=0.1, repetition_penalty=1.1),
-    ),
+    )
 }

@@ -12,15 +12,7 @@ import numpy.typing as npt
 from pipelines.config import ServingSettings
 from pipelines.errors import AnswerError, EngineError
 from pipelines.llm.answers import AnswerStore, Tally, ask
-from pipelines.llm.engines import (
-    Answer,
-    Choice,
-    Constraint,
-    Engine,
-    Message,
-    Request,
-    Sampling,
-)
+from pipelines.llm.engines import Answer, Choice, Constraint, Engine, Message, Request, Sampling
 from pipelines.llm.engines.chat import PromptMeasure
 from pipelines.prompts import PromptStyle
 from pipelines.raters.llm._prompting import Cut

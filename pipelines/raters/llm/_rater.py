@@ -29,10 +29,7 @@ from pipelines.scales import SCALES, RatingScale, rescale
 
 
 def item_means(
-    items: pl.DataFrame,
-    item_stats: pl.DataFrame | None,
-    source: RatingScale,
-    target: RatingScale,
+    items: pl.DataFrame, item_stats: pl.DataFrame | None, source: RatingScale, target: RatingScale
 ) -> Floats:
     """Mean rating of each item on `target`, NaN where unknown, of shape (items,).
 

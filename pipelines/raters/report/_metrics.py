@@ -57,11 +57,7 @@ class Predictions:
 
 
 def evaluate(
-    predictions: Predictions,
-    held_out: HeldOut,
-    *,
-    seed: int = 0,
-    resamples: int = 1_000,
+    predictions: Predictions, held_out: HeldOut, *, seed: int = 0, resamples: int = 1_000
 ) -> dict[str, dict[str, float]]:
     """Every figure of one predictor, as ``{"value", "low", "high"}`` (95 %, bootstrap over users).
 

@@ -481,11 +481,7 @@ def _headroom(expected: Floats, draws: int, seed: int) -> dict[str, Drawn]:
 
 
 def _expected_of_people(
-    interactions: Table,
-    splits: Table,
-    rater: StatisticalRater,
-    items: pl.DataFrame,
-    most: int,
+    interactions: Table, splits: Table, rater: StatisticalRater, items: pl.DataFrame, most: int
 ) -> Floats:
     """Expected ratings of people of all items, given their training ratings."""
     rows = rater.training_rows(interactions, splits, most_users=most)

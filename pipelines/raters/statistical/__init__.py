@@ -20,12 +20,7 @@ from pipelines.raters.statistical._products import (
     around,
     positions,
 )
-from pipelines.raters.statistical._profiles import (
-    EFFECTS,
-    Catalogue,
-    genre_matrix,
-    vector_matrix,
-)
+from pipelines.raters.statistical._profiles import EFFECTS, Catalogue, genre_matrix, vector_matrix
 from pipelines.raters.statistical._rater import HUMAN, StatisticalRater
 
 __all__ = [

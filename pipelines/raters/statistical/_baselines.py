@@ -53,10 +53,7 @@ class MeanRater:
     uses = ()
 
     def __init__(
-        self,
-        item_stats: pl.DataFrame,
-        scale: RatingScale,
-        source: RatingScale = SCALES["0.5-5"],
+        self, item_stats: pl.DataFrame, scale: RatingScale, source: RatingScale = SCALES["0.5-5"]
     ) -> None:
         self.scale = scale
         rated = item_stats.filter(pl.col("train_ratings") > 0)

@@ -219,11 +219,7 @@ class Conditioner:
 
 
 def fit_statements(
-    tastes: TasteModel,
-    contrasts: Floats,
-    affinity: Floats,
-    mean: Floats,
-    second: Floats,
+    tastes: TasteModel, contrasts: Floats, affinity: Floats, mean: Floats, second: Floats
 ) -> StatementModel:
     """Fit the observation model on people by the method of moments.
 

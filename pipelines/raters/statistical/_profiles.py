@@ -19,16 +19,7 @@ Singles: TypeAlias = npt.NDArray[np.float32]
 _Real = TypeVar("_Real", Singles, Floats)
 
 #: Parts of a rating, in the order of the feature columns and weights.
-EFFECTS = (
-    "quality",
-    "leniency",
-    "agreement",
-    "conflict",
-    "similarity",
-    "history",
-    "word",
-    "taste",
-)
+EFFECTS = ("quality", "leniency", "agreement", "conflict", "similarity", "history", "word", "taste")
 #: Standardised similarity beyond this is cut (set by hand).
 _MOST_SIMILAR = 4.0
 #: All pairs of the rows at hand are computed if that is at most this many times the pairs

@@ -316,11 +316,7 @@ class StatisticalRater:
         # No draws for people: tastes beyond their ratings are unknown.
         leniency[by_marks | human] = 0.0
         stated, unknown = self._stated(
-            personas["persona_id"],
-            likes,
-            dislikes,
-            by_marks | human,
-            _band(fields["manner"]),
+            personas["persona_id"], likes, dislikes, by_marks | human, _band(fields["manner"])
         )
         profiles = Profiles(
             leniency=leniency,

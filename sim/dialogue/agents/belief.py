@@ -263,13 +263,7 @@ class PlanningAgent(BeliefAgent):
         return super().metadata() | {"question_cost": self._cost, "depth": self._depth}
 
     def scores(
-        self,
-        table: SetBelief,
-        w: Floats,
-        free: Bools,
-        views: Views,
-        rows: Ints,
-        inverse: Ints,
+        self, table: SetBelief, w: Floats, free: Bools, views: Views, rows: Ints, inverse: Ints
     ) -> Floats:
         """Expected value of information less the cost (points)."""
         found = table.gain(w, cost=self._cost, depth=self._depth, free=free)[inverse]

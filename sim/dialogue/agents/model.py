@@ -233,11 +233,7 @@ class ModelAgent(DialogueModel):
             stated = [(k.capitalize(), v) for k, v in self._book.attributes[person].items()]
             values["person"] = [*stated, ("Who this is", self._book.descriptions[person])]
         return _Turn(
-            shelf,
-            f"dialogue/{shelf.category_id}",
-            seed_of(views.seeds[row], _ACT),
-            values,
-            past,
+            shelf, f"dialogue/{shelf.category_id}", seed_of(views.seeds[row], _ACT), values, past
         )
 
     def _messages(self, turn: _Turn, **values: Any) -> tuple[Message, ...]:

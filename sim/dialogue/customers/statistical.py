@@ -15,14 +15,7 @@ from pipelines.seeding import uniform
 from sim.dialogue._answers import AnswerModel, answer_columns, value_means
 from sim.dialogue._book import Book, ChoiceSet, Ints, groups
 from sim.dialogue._feedback import TONES, tone_of
-from sim.dialogue._protocol import (
-    NO_PREFERENCE,
-    UNMATCHED,
-    Answers,
-    Questions,
-    Replies,
-    Sales,
-)
+from sim.dialogue._protocol import NO_PREFERENCE, UNMATCHED, Answers, Questions, Replies, Sales
 
 if TYPE_CHECKING:
     from pipelines.config import Settings

@@ -201,11 +201,7 @@ ENCODINGS: dict[str, tuple[ConstraintEncoding, ...]] = {
         _LLAMA_CPP,
         _guided("regex", lambda c: c.pattern),
     ),
-    "grammar": (
-        _vllm("grammar", _lark),
-        _LLAMA_CPP,
-        _guided("grammar", _lark),
-    ),
+    "grammar": (_vllm("grammar", _lark), _LLAMA_CPP, _guided("grammar", _lark)),
 }
 
 

@@ -21,12 +21,7 @@ from pipelines.llm.engines.openai._client import (
     Failure,
     gather,
 )
-from pipelines.llm.engines.openai._encoding import (
-    Row,
-    drawn_seed,
-    sampling_fields,
-    server_sampling,
-)
+from pipelines.llm.engines.openai._encoding import Row, drawn_seed, sampling_fields, server_sampling
 from pipelines.llm.engines.openai._writing import failed_answer, write
 from pipelines.statuses import Status
 

@@ -180,11 +180,7 @@ def write_plainly(model: Model, vocabulary: Vocabulary, prepared: PreparedReques
 
 
 def _generate(
-    model: Model,
-    vocabulary: Vocabulary,
-    going: list[_Sequence],
-    cache: Any,
-    budget: int,
+    model: Model, vocabulary: Vocabulary, going: list[_Sequence], cache: Any, budget: int
 ) -> Generator[Answer, None, list[_Sequence]]:
     """Answers as they end, by halves of those that are left; returns those that must wait."""
     waiting: list[_Sequence] = []
@@ -280,9 +276,7 @@ def draw_tokens(
         if warm:
             rows = torch.tensor(warm, device=logits.device)
             drawn = _drawn(
-                logits[rows].double(),
-                [sampling[n] for n in warm],
-                [numbers[n] for n in warm],
+                logits[rows].double(), [sampling[n] for n in warm], [numbers[n] for n in warm]
             )
             chosen[rows] = torch.where(chosen[rows] >= 0, drawn, -1)
         return [int(t) for t in chosen.tolist()]

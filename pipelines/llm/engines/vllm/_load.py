@@ -76,11 +76,7 @@ def device_and_dtype(engine: EngineSettings, serving: ServingSettings) -> tuple[
     return device, dtype
 
 
-def open_driver(
-    checkpoint: Checkpoint,
-    engine: EngineSettings,
-    serving: ServingSettings,
-) -> Driver:
+def open_driver(checkpoint: Checkpoint, engine: EngineSettings, serving: ServingSettings) -> Driver:
     """Load a checkpoint; errors as :func:`device_and_dtype`, EngineError if vLLM can't load it."""
     device, dtype = device_and_dtype(engine, serving)
     with _quiet(), _untouched():
@@ -123,11 +119,7 @@ def _try(driver: Driver) -> None:
 
 
 def _arguments(
-    folder: Path,
-    engine: EngineSettings,
-    serving: ServingSettings,
-    device: str,
-    dtype: str,
+    folder: Path, engine: EngineSettings, serving: ServingSettings, device: str, dtype: str
 ) -> dict[str, Any]:
     places = min(serving.window, 1024)
     arguments: dict[str, Any] = {
