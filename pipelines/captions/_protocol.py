@@ -34,8 +34,6 @@ class Captioner(Protocol):
 
     def caption(self, posters: Sequence[Poster]) -> list[Caption]:
         """Caption posters, in their order; :func:`read_image` reads every one of them."""
-        ...
 
     def metadata(self) -> dict[str, Any]:
         """Assumptions, and the model with its number of calls; JSON-ready."""
-        ...

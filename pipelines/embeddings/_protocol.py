@@ -23,15 +23,12 @@ class Embedder(Protocol):
     @property
     def name(self) -> str:
         """Model, digest of its weights, and precision if not float32; what versions hang on."""
-        ...
 
     @property
     def dimension(self) -> int:
         """Length of a vector."""
-        ...
 
     def encode(
         self, texts: Sequence[str], *, progress: Progress | None = None
     ) -> npt.NDArray[np.float32]:
         """Unit vectors of shape (texts, dimension), in the order of the texts."""
-        ...

@@ -97,7 +97,6 @@ class Matcher(Protocol):
 
     def fit(self, history: History) -> Self:
         """Take in the training histories of all users; returns itself."""
-        ...
 
     def tastes(self, users: Ints, lists: Lists) -> list[Taste]:
         """A summary of each user's tastes.
@@ -105,7 +104,6 @@ class Matcher(Protocol):
         ``users`` are ascending numbers of shape (n,); ``lists`` have up to ``matching.items``
         interactions of each.
         """
-        ...
 
     def candidates(
         self, users: Ints, lists: Lists, tastes: Sequence[Taste], count: int
@@ -116,14 +114,11 @@ class Matcher(Protocol):
         order, or no row at all where `basis` is `none`. Attributes that are not proposed, and all
         of a row whose `status` is not ``ok``, are null.
         """
-        ...
 
     def rate(
         self, users: Ints, candidates: pl.DataFrame, trials: Trials, tastes: Sequence[Taste]
     ) -> Rated:
         """Expected ratings of the lists by each candidate, in the candidates' order."""
-        ...
 
     def metadata(self) -> dict[str, Any]:
         """Fitted and assumed values, and the model with its number of calls; JSON-ready."""
-        ...

@@ -31,7 +31,6 @@ class Writer(Protocol):
     @property
     def name(self) -> str:
         """Value of the ``writer`` column: `statistical`, or a model's id."""
-        ...
 
     def write(self, attributes: pl.DataFrame) -> pl.DataFrame:
         """Describe each persona.
@@ -48,7 +47,6 @@ class Writer(Protocol):
         writer that decides on genres itself adds ``likes`` and ``dislikes``, which replace those
         of `attributes`.
         """
-        ...
 
 
 def _statistical(settings: Settings | None, progress: Replied) -> Writer:

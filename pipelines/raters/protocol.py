@@ -103,12 +103,10 @@ class Rater(Protocol):
     @property
     def name(self) -> str:
         """Value of the ``rater`` column."""
-        ...
 
     @property
     def scale(self) -> RatingScale:
         """The scale of its answers."""
-        ...
 
     def rate(
         self,
@@ -133,11 +131,9 @@ class Rater(Protocol):
             Row numbers (persona, item), of shape (pairs, 2); default: every persona with
             every item, persona by persona.
         """
-        ...
 
     def metadata(self) -> dict[str, Any]:
         """Name (``rater``) and values ``fitted`` and set ``by_hand`` (JSON objects)."""
-        ...
 
 
 def asks_model(name: str) -> bool:
@@ -188,7 +184,6 @@ class Explainer(Protocol):
         -------
         One row per pair, in order: ``explanation`` (null where there is none), ``status, note``.
         """
-        ...
 
 
 class BoundRater:

@@ -27,12 +27,10 @@ class Retriever(Protocol):
     @property
     def name(self) -> str:
         """Name that it was opened by."""
-        ...
 
     @property
     def by_item(self) -> bool:
         """Whether what is picked depends on the query item."""
-        ...
 
     def select(self, items: Ints, histories: Ints, ratings: Floats, k: int) -> Ints:
         """Select at most `k` past items for each query.
@@ -54,7 +52,6 @@ class Retriever(Protocol):
         Positions in each memory, oldest first, -1 padding at the end, of shape (n, k). Each
         row depends on its own query only.
         """
-        ...
 
 
 def latest(histories: Ints, k: int) -> Ints:

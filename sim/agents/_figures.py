@@ -40,13 +40,8 @@ class VisitRow:
 
     def as_json(self) -> dict[str, Any]:
         """The row as plain values."""
-        return {
-            "brain": self.brain,
-            "recommender": self.recommender,
-            "agents": self.agents,
-            "failed": self.failed,
-            **{name: [f.value, f.low, f.high] for name, f in self.figures.items()},
-        }
+        counts = {name: value for name, value in vars(self).items() if name != "figures"}
+        return counts | {name: [f.value, f.low, f.high] for name, f in self.figures.items()}
 
 
 def visit_values(agents: pl.DataFrame, views: pl.LazyFrame) -> pl.DataFrame:

@@ -266,31 +266,24 @@ class Brain(Protocol):
 
         No result may depend on the number of agents, nor on anything of the test split.
         """
-        ...
 
     def judge(self, requests: JudgeRequests) -> Judgements:
         """Choose the watched items of a page, and rate them."""
-        ...
 
     def decide(self, requests: DecideRequests) -> Decisions:
         """Choose an action after a page."""
-        ...
 
     def reflect(self, requests: ReflectRequests) -> Reflections:
         """Draw conclusions from a page."""
-        ...
 
     def interview(self, requests: InterviewRequests) -> Interviews:
         """Rate the agents' satisfaction, with reasons."""
-        ...
 
     def classify(self, requests: ClassifyRequests) -> Classifications:
         """Estimate which items agents have interacted with."""
-        ...
 
     def metadata(self) -> dict[str, Any]:
         """Fitted and assumed values, and the model with its number of calls; JSON-ready.
 
         It decides, with `name`, which stored results are of this brain.
         """
-        ...

@@ -70,13 +70,7 @@ class Row:
         figures: dict[str, Any] = {}
         for name, f in self.figures.items():
             figures[name] = [f.value, f.low, f.high] if isinstance(f, Figure) else f
-        return {
-            "labels": self.labels,
-            "source": self.source,
-            "figures": figures,
-            "n": self.n,
-            "note": self.note,
-        }
+        return vars(self) | {"figures": figures}
 
 
 @dataclass(frozen=True)
@@ -99,14 +93,8 @@ class Comparison:
     def as_json(self) -> dict[str, Any]:
         """The comparison as plain values."""
         d = self.difference
-        return {
-            "left": self.left,
-            "right": self.right,
-            "figure": self.figure,
-            "difference": [d.value, d.low, d.high],
-            "p": None if math.isnan(self.p) else self.p,
-            "n": self.n,
-        }
+        p = None if math.isnan(self.p) else self.p
+        return vars(self) | {"difference": [d.value, d.low, d.high], "p": p}
 
 
 @dataclass(frozen=True)
@@ -165,4 +153,3 @@ class Experiment(Protocol):
 
         Raises TooFew if there are too few agents, interactions, systems or pictures for a figure.
         """
-        ...

@@ -33,14 +33,7 @@ class Figure:
 
     def as_json(self) -> dict[str, Any]:
         """The figure as plain values."""
-        return {
-            "value": self.value,
-            "low": self.low,
-            "high": self.high,
-            "by_seed": list(self.by_seed),
-            "seed_low": self.seed_low,
-            "seed_high": self.seed_high,
-        }
+        return vars(self) | {"by_seed": list(self.by_seed)}
 
 
 def over_seeds(

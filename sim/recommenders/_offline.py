@@ -156,13 +156,8 @@ class OfflineReport:
 
     def as_json(self) -> dict[str, Any]:
         """Report as plain values."""
-        return {
-            "release": self.release,
-            "split": self.split,
+        return vars(self) | {
             "masked": list(self.masked),
-            "k": self.k,
-            "users": self.users,
-            "against": self.against,
             "rows": [
                 {
                     "recommender": row.name,

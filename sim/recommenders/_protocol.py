@@ -53,7 +53,6 @@ class Recommender(Protocol):
         ReleaseError
             If the release lacks a table that is needed.
         """
-        ...
 
     def recommend(
         self,
@@ -87,7 +86,6 @@ class Recommender(Protocol):
         ConfigError
             If it was not fitted, or a user or item does not exist.
         """
-        ...
 
 
 class ScoredRecommender(ABC):

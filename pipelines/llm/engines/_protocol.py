@@ -184,7 +184,6 @@ class Engine(Protocol):
     @property
     def identity(self) -> EngineIdentity:
         """Identity in the keys of its answers."""
-        ...
 
     def submit(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """Answer requests in completion order, one answer for each.
@@ -200,12 +199,9 @@ class Engine(Protocol):
             If the engine as a whole can't go on: dead, unreachable, out of budget. Answers
             yielded before are complete.
         """
-        ...
 
     def metadata(self) -> dict[str, Any]:
         """Device, window, how distributions are read, ...; JSON-ready, for metadata."""
-        ...
 
     def close(self) -> None:
         """Release the model or the connections; a closed engine takes no requests."""
-        ...

@@ -20,7 +20,6 @@ class EngineClass(Protocol):
         Raises ConfigError if a setting is missing or the engine has no use for it, EngineError if
         the model can't be loaded or the server can't be reached.
         """
-        ...
 
 
 #: Engine classes by the name that ``engine.kind`` takes.

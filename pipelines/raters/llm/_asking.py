@@ -29,25 +29,20 @@ class Prompts(Protocol):
 
     def whole(self, person: int, /) -> Cut:
         """The whole prompt."""
-        ...
 
     def ladder(self, person: int, item: int, /) -> list[Cut]:
         """Ever shorter prompts of a pair."""
-        ...
 
     def group(self, person: int, /) -> str:
         """Group of the prompts that begin alike."""
-        ...
 
     def messages(
         self, person: int, item: int, cut: Cut, rating: float | None = None, /
     ) -> Sequence[Message]:
         """The prompt of a pair."""
-        ...
 
     def note(self, person: int, item: int, cut: Cut, /) -> str | None:
         """Note on parts that the prompt leaves out, or None."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,24 +27,19 @@ class Driver(Protocol):
 
     def add(self, name: str, prompt: list[int], params: SamplingParams, group: str | None) -> None:
         """Queue a request; one that vLLM does not take comes back from `step` with the reason."""
-        ...
 
     def step(self) -> list[tuple[str, RequestOutput | VLLMClientError]]:
         """Work until something has happened; what is finished, by name (maybe nothing)."""
-        ...
 
     def abort(self, names: Sequence[str]) -> None:
         """Forget requests; they never come back from `step`."""
-        ...
 
     def close(self) -> None:
         """Release the model."""
-        ...
 
     @property
     def config(self) -> Any:
         """Configuration, as vLLM describes it (``VllmConfig``)."""
-        ...
 
 
 #: Engines in this process that are open. They share vLLM's distributed state, which is taken
