@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 #: Probabilities that are put in order at once when a table is put together (count; those of one
 #: persona at least).
 _CHUNK = 1_048_576
-#: Rows of a row group of a finished shard (count): those of some personas are read without the rest.
+#: Rows of a row group of a finished shard (count): those of some personas are read without others.
 _GROUP = 8_192
 #: Rows of a table that are read for their digests at once (count).
 _SLICE = 4_096
