@@ -269,7 +269,7 @@ def test_a_failing_model_ends_the_run_and_says_how(
     def broken(**_: Any) -> None:
         raise failure
 
-    monkeypatch.setattr(inner._model, "forward", broken)
+    monkeypatch.setattr(inner.causal, "forward", broken)
     expected = "lower serving.batch_tokens" if memory else "the model failed"
     for asked in (question("?", STARS), question("Tell me.")):
         with pytest.raises(EngineError, match=expected):
@@ -289,7 +289,7 @@ def test_an_interrupt_anywhere_leaves_a_sound_engine(
     engine.close()
     engine = _open(tiny_model, batch_tokens=256)
     inner: Any = engine._model
-    forward, calls = inner._model.forward, iter(range(100))
+    forward, calls = inner.causal.forward, iter(range(100))
 
     def interrupted(*args: Any, **kwargs: Any) -> Any:
         found = forward(*args, **kwargs)
@@ -297,7 +297,7 @@ def test_an_interrupt_anywhere_leaves_a_sound_engine(
             raise KeyboardInterrupt
         return found
 
-    monkeypatch.setattr(inner._model, "forward", interrupted)
+    monkeypatch.setattr(inner.causal, "forward", interrupted)
     with pytest.raises(KeyboardInterrupt):
         list(engine.submit(asked))
     monkeypatch.undo()
