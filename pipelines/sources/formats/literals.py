@@ -169,7 +169,8 @@ def _escaped(data: Bytes) -> Places:
     slashes = np.flatnonzero(data == _SLASH)
     nth = np.arange(len(slashes))
     first = np.where(np.diff(slashes, prepend=-2) > 1, nth, 0)
-    return slashes[(nth - np.maximum.accumulate(first)) % 2 == 0] + 1
+    found: Places = slashes[(nth - np.maximum.accumulate(first)) % 2 == 0] + 1
+    return found
 
 
 def _quotes(data: Bytes, escaped: Places) -> tuple[Places, Places, Places]:
