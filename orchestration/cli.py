@@ -460,7 +460,8 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
     for released in payload["releases"]:
         from pipelines.quality import render_summary
 
-        screen.print(f"[bold]Published {released['release']}[/]  (world: {released['world']})")
+        published, world = f"Published {released['release']}", escape(released["world"])
+        screen.print(f"[bold]{published}[/]  (world: {world})", markup=True)
         rows = cli.table("table", "rows", "size", "version", numeric=("rows", "size"))
         for name, entry in released["tables"].items():
             rows.add_row(
@@ -476,7 +477,7 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
         soft_wrap=True,
     )
     for name in checks["warned"]:
-        screen.print(f"  [yellow]![/] {name}")
+        screen.print(f"  [yellow]![/] {escape(name)}", markup=True)
     if payload["left_out"]:
         screen.print(f"  - left out, no files: {', '.join(payload['left_out'])}")
     if payload["releases"]:

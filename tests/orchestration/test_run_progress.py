@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from orchestration.cli import _Steps
+from orchestration.cli import _render, _Steps
+from pipelines.cli._terminal import console
 
 
 class Clock:
@@ -115,3 +118,22 @@ def test_what_an_ended_step_reported_last_is_shown_no_more(
     steps.tick()
     lines = [" ".join(line.split()) for line in capsys.readouterr().err.splitlines()]
     assert lines[1:] == ["… 2.0 s embed", "… 10.0 s embed texts 100 of 400, about 30 s left"]
+
+
+def test_result_has_names_with_brackets_and_no_markup(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    released = {"release": "movies@1", "domain": "movies", "world": "my[bold]", "tables": {}}
+    outcomes = {"passed": 1, "warned": ["items: few[x]"], "failed": [], "not_applicable": 0}
+    payload = {
+        "releases": [{**released, "summary": {}}],
+        "checks": outcomes,
+        "left_out": [],
+        "seconds": 1.0,
+        "home": str(tmp_path),
+        "ui": "http://127.0.0.1:3000",
+    }
+    _render(console(), payload)
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert "Published movies@1  (world: my[bold])" in lines
+    assert "! items: few[x]" in lines
