@@ -95,14 +95,18 @@ def start_fork_server(preload: Sequence[str], variables: Mapping[str, str]) -> N
     resource_tracker.ensure_running()  # it would lift the block
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     screen, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    before = dict(os.environ)
+    # Restored below: no step runs yet whose threads could be reading the environment.
+    before = {name: os.environ.get(name) for name in variables}
     try:
         os.dup2(nowhere, 2)
         os.environ.update(variables)
         forkserver.ensure_running()
     finally:
-        for name in variables.keys() - before.keys():
-            del os.environ[name]
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
         os.dup2(screen, 2)
         os.close(screen)
         os.close(nowhere)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -17,7 +18,7 @@ from pipelines.store import Store
 from pipelines.store.objects import open_files
 
 
-class StageWork:
+class StageWork(ABC):
     """Base of a stage's work: a worker opens for itself what this process has open.
 
     Secrets don't travel: a worker has its own environment. Until ``table`` is committed, a file
@@ -51,9 +52,9 @@ class StageWork:
         """Inputs and settings, in this process or in a worker."""
         return self._here or reopened(self.job)
 
+    @abstractmethod
     def __call__(self, piece: Piece, advance: Advance) -> Mapping[str, Any]:
         """Compute a piece; see :class:`pipelines.execution.Work`."""
-        raise NotImplementedError
 
     def probe(self) -> dict[str, Any]:
         """Versions of the code, and what this machine has in the folder of parts."""

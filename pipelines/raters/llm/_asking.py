@@ -228,7 +228,7 @@ def _note(book: Prompts, place: Place, answer: Answer) -> str | None:
 
 
 class ModelRater:
-    """What the raters that ask a language model share."""
+    """Base of raters that ask a language model: its engine, scale and answer store."""
 
     language_model = True
     #: Value of the ``rater`` column.

@@ -9,6 +9,7 @@ has the mean of its scores in each.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -129,7 +130,7 @@ def positions(values: pl.Series, among: pl.Series) -> Ints:
     return found["place"].cast(pl.Int64).fill_null(-1).to_numpy()
 
 
-class _ProductRater:
+class _ProductRater(ABC):
     """Base of the raters: scores of the pairs that have one, as distributions."""
 
     language_model = False
@@ -180,9 +181,9 @@ class _ProductRater:
             notes=None if ok.all() else notes,
         )
 
+    @abstractmethod
     def _scores(self, personas: pl.DataFrame, items: Ints) -> Floats:
         """Points of 100, of shape (personas, products of the sets); NaN for an unknown persona."""
-        raise NotImplementedError
 
 
 class FacetRater(_ProductRater):
