@@ -67,7 +67,6 @@ def large_blocks_given_back() -> Iterator[bool]:
 
 
 _INVENTORY_VERSION = "world-files-1"
-_SHOWN_TEXT = 80
 #: Names of unread files that the inventory lists.
 _MAX_UNREAD = 1000
 
@@ -319,7 +318,7 @@ def _refuse_over_limit(file: str, read: int, rejects: RejectLog, limit: float) -
     if rejected <= limit * read:
         return
     first = rejects.first(file)
-    shown = "; ".join(f"line {n} {why}: {text[:_SHOWN_TEXT]!r}" for n, why, text in first)
+    shown = "; ".join(map(str, first))
     counts = ", ".join(f"{why} {n:,}" for why, n in reasons.items())
     raise SourceError(
         f"{rejected:,} of {read:,} rows rejected, over the limit of {limit:.2%}: {counts}",
@@ -327,6 +326,6 @@ def _refuse_over_limit(file: str, read: int, rejects: RejectLog, limit: float) -
         hint=f"first: {shown}; the limit is ingest.max_rejected_share",
         details={
             "reasons": dict(reasons),
-            "rows": [{"line": n, "reason": why, "text": text} for n, why, text in first],
+            "rows": [row._asdict() for row in first],
         },
     )
