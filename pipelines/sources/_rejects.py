@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,9 +17,9 @@ MAX_TEXT = 500
 #: Longest value that a message shows (characters).
 _SHOWN = 80
 _SPILL_ROWS = 50_000
-#: 1995-01-01. No source has older ratings: such a time counts in another unit, or is nonsense.
-_FIRST_SECOND = 788_918_400
-_DAY = 86_400
+#: 1990-01-01 and 2035-12-31, the bounds of the checks `rated_from` and `rated_to`: another time
+#: counts in another unit, or is nonsense.
+_FIRST_SECOND, _LAST_SECOND = 631_152_000, 2_082_758_399
 
 
 class Rejection(NamedTuple):
@@ -81,11 +80,11 @@ def first_fault(*faults: Fault) -> pl.Expr:
 
 
 def bad_time(column: str, per_second: int = 1) -> Fault:
-    """The fault of a time before 1995 or after today, in units of which a second has so many."""
+    """The fault of a time beyond 1990 to 2035, in units of which a second has so many."""
     import polars as pl
 
-    last = int(time.time()) + _DAY
-    within = pl.col(column).is_between(_FIRST_SECOND * per_second, last * per_second)
+    first, last = _FIRST_SECOND * per_second, (_LAST_SECOND + 1) * per_second - 1
+    within = pl.col(column).is_between(first, last)
     return Fault("bad_timestamp", column, ~within)
 
 

@@ -330,7 +330,7 @@ class AmazonSource(Source):
     ``bad_id``         a user or item that is missing, or has characters of no id
     ``bad_rating``     a rating that is missing or no number
     ``off_scale``      a rating that is not 1, 2, 3, 4 or 5
-    ``bad_timestamp``  a time that is missing, no whole number, or not from 1995 to today
+    ``bad_timestamp``  a time that is missing, no whole number, or not from 1990 to 2035
     ``wrong_type``     another field whose value can't be read as what is published
     =================  =====================================================================
     """

@@ -668,7 +668,7 @@ class MovielensSource(Source):
     ``bad_id``                an id that is not a whole number from 0 (of TMDB: from 1)
     ``bad_rating``            a rating that is not a number
     ``off_scale``             a rating that is not 0.5, 1.0, ..., 5.0 (or 1, 2, ..., 5)
-    ``bad_timestamp``         a time that is not whole seconds (or ISO 8601) from 1995 to today
+    ``bad_timestamp``         a time that is not whole seconds (or ISO 8601) from 1990 to 2035
     ``missing_title``         a film without a title
     ``missing_tag``           a tag without text
     ``bad_genre_flag``        a genre flag that is neither 0 nor 1

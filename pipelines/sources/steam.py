@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -258,15 +257,15 @@ _TRUTH = {
     for word in spellings
     for spelling in (word, f'"{word}"')
 }
-#: No review is older, nor from a later year than this one.
-_FIRST_YEAR = 2003
+#: Years of reviews: the bounds of the checks `rated_from` and `rated_to`.
+_YEARS = (1990, 2035)
 
 
 def _review_faults() -> Sequence[Fault]:
     import polars as pl
 
     year = pl.col("posted").str.extract(r"\b(\d{4})\b").cast(pl.Int64)
-    possible = year.is_between(_FIRST_YEAR, datetime.now(UTC).year)
+    possible = year.is_between(*_YEARS)
     return [
         _unless("bad_id", "game_id", pl.col("game_id").str.contains(_ID)),
         _unless("bad_recommend", "recommend", pl.col("recommend").is_in(["true", "false"])),
@@ -427,7 +426,7 @@ class SteamSource(Source):
     ``bad_id``         a game or user that is missing or has characters of no id
     ``bad_recommend``  a review that neither recommends nor doesn't
     ``bad_playtime``   a time played that is missing, no whole number, or negative
-    ``bad_timestamp``  a review from before 2003 or after this year
+    ``bad_timestamp``  a review from beyond 1990 to 2035
     ``duplicate_key``  a second record of a game; the first in the file stays
     ``wrong_type``     another field whose value can't be read as what is published
     =================  =====================================================================

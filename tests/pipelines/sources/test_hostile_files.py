@@ -176,8 +176,6 @@ def test_source_folder_that_is_no_folder_is_an_error(
     [
         ("csv", "movielens/ml-25m/ratings (1).csv"),
         ("csv", "movielens/ml-25m (1).zip"),
-        ("csv", "movielens/ML-1M.zip"),
-        ("u", "movielens/ml-100k/U.DATA"),
         ("tmdb", "tmdb/movies (1).jsonl.gz"),
         ("steam", "steam/steam_games [old].json.gz"),
         ("steam", "steam/australian_users_ items.json"),
