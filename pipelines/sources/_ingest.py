@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import platform
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -315,7 +316,8 @@ def _account(
 
 def _refuse_over_limit(file: str, read: int, rejects: RejectLog, limit: float) -> None:
     rejected, reasons = rejects.count(file), rejects.reasons(file)
-    if rejected <= limit * read:
+    # In whole rows: one row may always be rejected, unless the limit is 0.
+    if rejected <= math.ceil(round(limit * read, 6)):
         return
     first = rejects.first(file)
     shown = "; ".join(map(str, first))

@@ -146,7 +146,8 @@ def test_a_record_of_the_wrong_shape_is_refused_with_its_reason(record, reason: 
 def test_numbers_and_structures_may_be_text() -> None:
     plain = flatten(
         {"id": 862, "imdb_id": "tt0114709", "title": "1984", "runtime": 81, "popularity": 18.7,
-         "vote_count": 9, "genres": [{"name": "Drama"}], "keywords": {"keywords": [{"name": "toy"}]},
+         "vote_count": 9, "genres": [{"name": "Drama"}],
+         "keywords": {"keywords": [{"name": "toy"}]},
          "credits": {"cast": [{"name": "B", "order": 0}, {"name": "A", "order": 1}], "crew": []},
          "belongs_to_collection": {"name": "Toys"}}
     )  # fmt: skip

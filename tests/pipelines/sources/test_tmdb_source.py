@@ -62,7 +62,7 @@ class Reading:
 
     @property
     def faults(self) -> list[tuple[int, str]]:
-        return [(line, reason) for _, line, reason, _ in self.rejected]
+        return [(line, reason) for _, line, reason, *_ in self.rejected]
 
 
 def wanted_films(*ids: int) -> pl.DataFrame:

@@ -24,7 +24,7 @@ SAMPLE = {"films": 30, "users": 20, "ratings": 400}
 def write_files(folder: Path) -> Path:
     files = {
         "movies.csv": "movieId,title,genres\n1,Alpha (1999),Drama\n",
-        "ratings.csv": "userId,movieId,rating,timestamp\n1,1,4.0,100\n",
+        "ratings.csv": "userId,movieId,rating,timestamp\n1,1,4.0,1000000100\n",
         "links.csv": "movieId,imdbId,tmdbId\n1,1,1\n",
         "tags.csv": "userId,movieId,tag,timestamp\n",
     }
