@@ -373,6 +373,59 @@ def test_files_may_lie_directly_in_the_folder(data: Path, scratch: Path) -> None
     assert Read(data, scratch).tables["ratings"].height == 3
 
 
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [
+        ("ml-20m", "ml-20m"),
+        ("ml-latest", "ml-latest"),
+        ("ML_25M", "ml-25m"),
+        ("movielens-20m-dataset", "ml-20m"),
+        ("my export", "my export"),
+    ],
+)
+def test_variants_in_a_known_layout_are_read(
+    data: Path, scratch: Path, name: str, variant: str
+) -> None:
+    write_world(data, name)
+    assert find_layout(data).variant == variant
+    assert Read(data, scratch).tables["ratings"].height == 3
+
+
+def test_kaggles_names_and_dates_are_read(data: Path, scratch: Path) -> None:
+    ratings = [
+        "userId,movieId,rating,timestamp",
+        '1,2,3.5,"2005-04-02 23:53:47"',
+        "0,0,4,2005-04-02",
+    ]
+    movies = [*MOVIES, "0,Zero (2000),Drama"]
+    write_world(
+        data, "archive", movies=movies, ratings=ratings, links=[LINKS[0], "1,tt0114709,63.0"]
+    )
+    folder = data / "movielens/archive"
+    for name in ("movies", "ratings", "links", "tags"):
+        (folder / f"{name}.csv").rename(folder / f"{name.removesuffix('s').title()}.CSV")
+    read = Read(data, scratch)
+    assert rows(read, "ratings") == [(0, 0, 4.0, 1112400000), (1, 2, 3.5, 1112486027)]
+    assert read.tables["links"].rows() == [(1, "0114709", 63)]
+    assert read.rejected == []
+
+
+def test_a_folder_of_something_else_is_described(data: Path) -> None:
+    folder = data / "movielens/the-movies-dataset"
+    folder.mkdir(parents=True)
+    for name in ("movies_metadata.csv", "credits.csv"):
+        (folder / name).write_text("id\n1\n")
+    with pytest.raises(SourceError, match=r"found credits\.csv, movies_metadata\.csv, which looks"):
+        find_layout(data)
+
+
+def test_two_spellings_of_a_file_are_refused(data: Path, scratch: Path) -> None:
+    write_world(data)
+    (data / "movielens/ml-25m/Tags.csv").write_text("")
+    with pytest.raises(SourceError, match=r"two files of tags\.csv"):
+        Read(data, scratch)
+
+
 def test_what_was_looked_for_is_named_when_nothing_is_there(data: Path) -> None:
     with pytest.raises(SourceError, match=r"no folder with MovieLens files.*ml-latest-small\.zip"):
         find_layout(data)

@@ -106,6 +106,20 @@ def test_ml_1m_comes_out_as_published(data: Path, scratch: Path) -> None:
     assert read.rejected == []
 
 
+def test_ml_10m_comes_out_with_half_stars_and_tags(data: Path, scratch: Path) -> None:
+    folder = data / "movielens/ml-10M100K"
+    folder.mkdir(parents=True)
+    (folder / "movies.dat").write_text("1::Misérables, Les (1995)::Drama\n", encoding="utf-8")
+    (folder / "ratings.dat").write_text("1::1::3.5::838985046\n")
+    (folder / "tags.dat").write_text("15::1::excellent!::1215184630\n")
+    read = Read(data, scratch)
+    assert find_layout(data).variant == "ml-10m"
+    assert read.tables["movies"].rows() == [(1, "Misérables, Les (1995)", "Drama")]
+    assert read.tables["ratings"].rows() == [(1, 1, 3.5, "0.5-5", 838985046)]
+    assert read.tables["tags"].rows() == [(15, 1, "excellent!", 1215184630)]
+    assert read.rejected == []
+
+
 def test_ml_100k_comes_out_with_genres_for_flags(data: Path, scratch: Path) -> None:
     read = Read(write(data, "ml-100k"), scratch)
     assert read.tables["movies"].rows() == [

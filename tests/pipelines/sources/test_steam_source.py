@@ -196,6 +196,25 @@ def test_each_bad_time_is_rejected(data: Path, home: Path) -> None:
     assert found["playtime"].rows == 3
 
 
+def test_numbers_and_truth_values_of_pandas_are_read(data: Path, home: Path) -> None:
+    games = [
+        repr({"id": 0.0, "app_name": 1984, "genres": "['Action', 'Indie']", "metascore": "96.0"})
+    ]
+    review = REVIEW | {"item_id": 0, "recommend": "True"}
+    old = REVIEW | {"item_id": "0", "posted": "Posted November 5, 1911."}
+    users = [repr({"user_id": 5.0, "reviews": str([review, old])})]
+    library = LIBRARY | {"item_id": 0.0, "playtime_forever": "9.0", "playtime_2weeks": None}
+    found = read(write(data, games, users, [repr({"user_id": "5", "items": [library]})]), home)
+    game = found["games"].read().row(0, named=True)
+    assert (game["game_id"], game["app_name"], game["metascore"]) == (0, "1984", "96")
+    assert game["genres"] == ["Action", "Indie"]
+    reviews = found["reviews"].read().select("user_id", "game_id", "recommend")
+    assert reviews.rows() == [("5", 0, True)]
+    assert found["playtime"].read()["playtime_forever"].to_list() == [9]
+    fault = found["rejected"].read().row(0, named=True)
+    assert (fault["reason"], fault["field"]) == ("bad_timestamp", "posted")
+
+
 def test_bytes_that_are_no_text_cost_one_line(data: Path, home: Path) -> None:
     write(data)
     path = data / "steam" / "australian_user_reviews.json.gz"

@@ -205,6 +205,12 @@ def test_every_bad_row_is_listed_with_line_reason_and_text(
     }
 
 
+def test_a_dump_of_nothing_usable_says_why(tmp_path: Path, settings: Settings) -> None:
+    dump(tmp_path, make_record(1, runtime="long"), make_record(7))
+    with pytest.raises(SourceError, match=r"bad_runtime 1, not_wanted 1.*runtime is 'long'"):
+        Reading(tmp_path, settings, wanted_films(1))
+
+
 def test_a_usable_record_after_an_unusable_one_is_taken(tmp_path: Path, settings: Settings) -> None:
     dump(
         tmp_path,

@@ -59,6 +59,16 @@ def test_a_dump_in_the_folder_is_seen(tmp_path: Path) -> None:
     assert prepare_world(settings(tmp_path / "home", folder=tmp_path / "data")).has("tmdb")
 
 
+def test_a_folder_of_unknown_files_is_described(tmp_path: Path) -> None:
+    write_files(tmp_path / "data/movielens/ml-25m")
+    (tmp_path / "data/tmdb").mkdir()
+    (tmp_path / "data/tmdb/tmdb_5000_movies.csv").write_text("id\n1\n")
+    world = prepare_world(settings(tmp_path / "home", folder=tmp_path / "data"))
+    (text,) = world.unused
+    assert "found tmdb_5000_movies.csv, which looks like Kaggle's TMDB 5000" in text
+    assert "expected movies.jsonl.gz" in text
+
+
 def test_a_folder_that_is_missing_or_no_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"no such folder.*nowhere"):
         prepare_world(settings(tmp_path, folder=tmp_path / "nowhere"))
