@@ -136,9 +136,9 @@ class RejectLog:
 
         if not frame.height:
             return
-        whole = [pl.lit(None).alias(name) for name in ("field", "value") if name not in frame]
+        absent = [pl.lit(None).alias(name) for name in ("field", "value") if name not in frame]
         frame = (
-            frame.with_columns(whole)
+            frame.with_columns(absent)
             .select(pl.col(name).cast(dtype) for name, dtype in _schema().items())
             .with_columns(_cut_column("text").fill_null(""), _cut_column("value"))
         )

@@ -153,8 +153,8 @@ def category_of(name: str) -> str | None:
     if match is None or match["category"] in _EXACT:
         return match and match["category"]
     plain = _words(match["category"])
-    known = next((category for category in _CATEGORIES if _words(category) == plain), None)
-    return known or (match["category"] if re.fullmatch(r"\w+", match["category"]) else None)
+    published = next((name for name in _CATEGORIES if _words(name) == plain), None)
+    return published or (match["category"] if re.fullmatch(r"\w+", match["category"]) else None)
 
 
 def _words(category: str) -> list[str]:

@@ -274,8 +274,8 @@ def _looked_into(path: Path) -> Layout | None:
     if path.is_dir():
         layout = _layout_of(file.name for file in entries(path, EXPECTED))
     elif path.suffix.lower() == ".zip" and path.is_file():
-        wanted = {name for names in FILES.values() for name in names}
-        layout = _layout_of(zip_members(path, path.name, wanted, rename=published_name))
+        every = {name for names in FILES.values() for name in names}
+        layout = _layout_of(zip_members(path, path.name, every, rename=published_name))
     else:
         return None
     return Layout(path.stem if path.is_file() else path.name, path, layout) if layout else None

@@ -453,10 +453,10 @@ class TmdbClient:
         except orjson.JSONDecodeError:
             return _Answer("transient", fault="bad_json")  # cut off, or a proxy's error page
         try:
-            found = values.whole_number(record["id"])
+            record_id = values.whole_number(record["id"])
         except (KeyError, TypeError, values.UnreadableError):
             return _Answer("transient", fault="bad_json")
-        return _Answer("found" if found == tmdb_id else "another_film", record=record)
+        return _Answer("found" if record_id == tmdb_id else "another_film", record=record)
 
     def _refusal(self, status: int) -> SourceError:
         if status in (401, 403):

@@ -128,12 +128,12 @@ class JsonField:
         """An entry of ``records`` as DuckDB gives it; None if it is no object."""
         if not isinstance(entry, dict):
             return None
-        found = {key: entry.get(key) for key in self.entry or ()}
+        fields = {key: entry.get(key) for key in self.entry or ()}
         return {
             key: value
             if value is None or (isinstance(value, str) and (self.entry or {})[key] != "JSON")
             else orjson.dumps(value).decode()
-            for key, value in found.items()
+            for key, value in fields.items()
         }
 
 
@@ -482,8 +482,8 @@ _Fault: TypeAlias = tuple[int, str | None, str | None, str | None]
 def _record(line: bytes, reason: str | None) -> dict[str, Any] | None:
     """The record of a line; None if it is none, for ``reason``."""
     if reason is None:
-        found: dict[str, Any] = values.loads(line)
-        return found
+        record: dict[str, Any] = values.loads(line)
+        return record
     # A record cut short is not worth the attempt to read it as a Python literal.
     if reason == "not_json" and line.strip()[:1] + line.strip()[-1:] == b"{}":
         with suppress(ValueError):
@@ -564,8 +564,8 @@ class LiteralReader:
 
         self.rejected += faults.height
         if faults.height:
-            known = faults.select(c for c in ("line", "reason", "field", "value") if c in faults)
-            self._faults.append(pl.concat([_faults([]), known], how="diagonal"))
+            columns = faults.select(c for c in ("line", "reason", "field", "value") if c in faults)
+            self._faults.append(pl.concat([_faults([]), columns], how="diagonal"))
 
     def close(self) -> None:
         """List the rejected lines as they stand in the file."""
