@@ -19,7 +19,7 @@ from pipelines.errors import EngineError
 from pipelines.llm.answers import AnswerStore
 from pipelines.raters import SCALES, LLMRater, Shards
 
-pytestmark = [pytest.mark.faults]
+pytestmark = pytest.mark.faults
 
 BROKEN = "The Unlucky Film"
 

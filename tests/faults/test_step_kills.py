@@ -25,7 +25,7 @@ from pipelines import warehouse
 from pipelines.sources import SOURCES
 from pipelines.store import Store
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.integration]
+pytestmark = [pytest.mark.faults, pytest.mark.pipeline]
 
 #: No smaller than what the older version released: a table that shrinks blocks.
 TINY = (

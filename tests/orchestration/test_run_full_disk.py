@@ -156,12 +156,12 @@ def test_other_faults_are_not_taken_for_a_full_disk(tmp_path: Path) -> None:
         raise ZeroDivisionError
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("limit", "where"),
     [
         pytest.param(100_000, "", id="Dagster's log meets it"),
-        pytest.param(1_600_000, "dbt_movies: ", id="dbt meets it", marks=pytest.mark.slow),
+        pytest.param(1_600_000, "dbt_movies: ", id="dbt meets it", marks=pytest.mark.night),
     ],
 )
 def test_run_under_a_file_size_limit_ends_with_the_code_of_the_store(

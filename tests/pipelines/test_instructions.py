@@ -90,7 +90,7 @@ VECTORS = "0efa11871cb5d535"
 
 
 @capable
-@pytest.mark.slow
+@pytest.mark.pipeline
 def test_other_threads_and_hidden_instructions_give_equal_bytes(repository):
     program = str(repository / "tests/support/portable_bytes.py")
     one = fresh(program, OMP_NUM_THREADS="1", POLARS_MAX_THREADS="1")

@@ -150,7 +150,7 @@ _RUN = """
 
 
 @pytest.mark.faults
-@pytest.mark.slow
+@pytest.mark.night
 def test_kill_at_twenty_waves_loses_nothing(
     matched: Release, world: AgentWorld, tmp_path: Path
 ) -> None:

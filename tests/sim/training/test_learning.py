@@ -77,7 +77,7 @@ def test_the_oracle_is_the_ceiling_of_the_statistical_rater(world: World) -> Non
         assert reward(open_recommender(name).fit(world.release)) < common + 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize("algo", ["a2c", "ppo", "trpo", "dqn"])
 def test_a_policy_with_default_settings_learns_planted_tastes(
     planted: World, tmp_path: Path, algo: str

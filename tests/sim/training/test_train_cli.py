@@ -92,7 +92,7 @@ def test_a_release_without_ratings_is_refused_naming_the_table(
 
 
 @pytest.mark.faults
-@pytest.mark.slow
+@pytest.mark.pipeline
 def test_ctrl_c_leaves_a_checkpoint_that_resume_goes_on_from(home: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = [

@@ -55,7 +55,7 @@ def after(asked: int) -> Any:
 
 @pytest.mark.parametrize(
     "algo",
-    ["a2c", "dqn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ppo", "trpo"))],
+    ["a2c", "dqn", *(pytest.param(name, marks=pytest.mark.pipeline) for name in ("ppo", "trpo"))],
 )
 def test_a_stopped_run_goes_on_to_the_same_curve_and_the_same_policy(
     world: World, tmp_path: Path, algo: str
@@ -76,7 +76,7 @@ def test_a_stopped_run_goes_on_to_the_same_curve_and_the_same_policy(
 
 
 @pytest.mark.faults
-@pytest.mark.slow
+@pytest.mark.pipeline
 @pytest.mark.parametrize("algo", ["a2c", "dqn"])
 def test_a_run_killed_in_the_middle_resumes_to_the_same_curve(
     home: Path, world: World, tmp_path: Path, algo: str
