@@ -40,7 +40,7 @@ if threading.current_thread() is threading.main_thread():
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files of `make test-pipeline` go by their time limits, or one worker would end long after the others.
+    """Order files by their time limits, or one worker would end long after the others.
 
     With xdist this is the order of its queue (``--dist loadfile --no-loadscope-reorder``). The very
     first file makes the published home, beside files that do not need it.

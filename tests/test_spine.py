@@ -1,7 +1,7 @@
 """The spine: one domain of thirty films, from files to a release and what is played on it.
 
-Runs in this process, once for all tests of the file. The other domains, real files, kills, commands and
-the UI are tested by `make test-pipeline`.
+Runs in this process, once for all tests of the file. The other domains, real files, kills, commands
+and the UI are tested by `make test-pipeline`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from pathlib import Path
 
 __all__ = ["PACKAGES", "code_lines", "package_lines"]
 
-#: Top-level folders with a budget for each of their packages; their own modules count as the folder.
+#: Folders with a budget for each of their packages; modules of their own count as the folder.
 SPLIT = ("pipelines", "sim", "tests")
 PACKAGES = (*SPLIT, "orchestration", "understudy")
 

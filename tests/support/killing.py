@@ -14,8 +14,15 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
-    "asked", "die_at", "forked", "import_all", "in_child", "kill_at_random", "kill_once", "wait_for",
-]  # fmt: skip
+    "asked",
+    "die_at",
+    "forked",
+    "import_all",
+    "in_child",
+    "kill_at_random",
+    "kill_once",
+    "wait_for",
+]
 
 #: Operations that change the disk, and ``open`` where it creates a file. A kill at any other
 #: operation (reading, syncing, closing, locking) leaves what a kill at the next of these leaves.

@@ -2,16 +2,16 @@
 
 A test without the mark ``pipeline`` or ``night`` belongs to ``make test``: it starts no program,
 loads no real model, syncs no disk and takes at most `MAX_CPU_S` seconds of processor time. A test
-that breaks the rule fails. Its call and its fixtures count; imports, which the first to come pays, and
-fixtures of a wider scope, which all share, do not. Processor time is measured, not wall time: a busy
-machine fails no test.
+that breaks the rule fails. Its call and its fixtures count; imports, which the first to come pays,
+and fixtures of a wider scope, which all share, do not. Processor time is measured, not wall time:
+a busy machine fails no test.
 
 Nothing is synced to disk in an unmarked test: `os.fsync` and `os.fdatasync` only check their
-descriptor there. The mark ``forks`` is for a test whose subject are processes that are killed: it starts
+descriptor there. The mark ``forks`` is for a test whose subject are killed processes: it starts
 one program, which imports once and forks.
 
-With ``TEST_TIER_LOG`` set to a file, the costs of each test are appended to it as JSON lines, and no test
-fails for them.
+With ``TEST_TIER_LOG`` set to a file, the costs of each test are appended to it as JSON lines, and
+no test fails for them.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
     if fixturedef.scope == "function":
         return (yield)
     start, inner = cpu_s(), COSTS.shared_cpu_s
-    programs, models, quick = len(COSTS.programs), len(COSTS.models), COSTS.quick
+    programs, models = len(COSTS.programs), len(COSTS.models)
     result = yield
     spent = cpu_s() - start - (COSTS.shared_cpu_s - inner)
     COSTS.shared_cpu_s += spent

@@ -16,7 +16,7 @@ COMMON = ("pipelines/config/",)
 
 
 def modules_entered(step: Callable[[], object]) -> set[str]:
-    """Run a step; the modules of `pipelines` and `sim` whose functions it entered, without the common ones."""
+    """Run a step; the modules whose functions it entered, without the common ones."""
     files: set[str] = set()
 
     def enter(frame: FrameType, event: str, _: Any) -> None:
