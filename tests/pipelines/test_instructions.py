@@ -38,6 +38,7 @@ def state(before: str = "", **env: str) -> list[str]:
     return fresh("-c", code, **env)
 
 
+@pytest.mark.pipeline
 @capable
 def test_process_is_portable_unless_told_otherwise_or_too_late():
     assert state() == ["True", "Haswell"]
@@ -46,6 +47,7 @@ def test_process_is_portable_unless_told_otherwise_or_too_late():
     assert state("import numpy") == ["False", "None"]
 
 
+@pytest.mark.pipeline
 @capable
 def test_orchestration_fixes_the_libraries_before_they_are_loaded():
     code = """

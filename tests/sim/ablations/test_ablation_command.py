@@ -57,6 +57,7 @@ def test_the_command_prints_a_row_per_configuration_and_writes_the_report(
     assert len(rows) == 3 * 5
 
 
+@pytest.mark.pipeline
 def test_the_page_needs_no_other_file_and_says_who_needs_no_model(
     opened: Opened, tmp_path: Path
 ) -> None:

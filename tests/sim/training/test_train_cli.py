@@ -118,6 +118,7 @@ def test_ctrl_c_leaves_a_checkpoint_that_resume_goes_on_from(home: Path, tmp_pat
     assert curve[-1]["steps"] == kept.steps + 256
 
 
+@pytest.mark.pipeline
 def test_help_needs_no_torch() -> None:
     code = (
         "import sys\nfrom pipelines.cli.main import main\n"

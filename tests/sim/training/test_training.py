@@ -269,6 +269,7 @@ def test_a_policy_recommends_by_the_ratings_so_far(world: World) -> None:
     assert lists[0].tolist() != lists[1].tolist()
 
 
+@pytest.mark.pipeline
 def test_training_prefers_what_is_rated_well(world: World, tmp_path: Path) -> None:
     # Six personas and 24 films, of which each likes a quarter to a half. 40 draws of all ratings:
     # the standard error of a mean is about 0.04.
