@@ -125,7 +125,7 @@ def ingest_build(
     }
 
     def make() -> Iterator[Table]:
-        scratch = stack.enter_context(scratch_folder(store.scratch, f"ingest-{source}"))
+        scratch = stack.enter_context(scratch_folder(store.home, f"ingest-{source}"))
         work = Workspace(
             scratch=scratch / "work",
             settings=settings,
