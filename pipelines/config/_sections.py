@@ -45,7 +45,17 @@ class WorldSettings(Section):
         description="Folder with original files in the documented layout (docs/data.md); "
         "overrides `source`. Only the files' contents are hashed, never this path.",
     )
-    variant: Literal["auto", "ml-latest-small", "ml-25m", "ml-32m", "ml-1m", "ml-100k"] = Field(
+    variant: Literal[
+        "auto",
+        "ml-latest-small",
+        "ml-25m",
+        "ml-32m",
+        "ml-20m",
+        "ml-latest",
+        "ml-10m",
+        "ml-1m",
+        "ml-100k",
+    ] = Field(
         "auto",
         description="MovieLens archive to use from `folder`; `auto`: the only one, or "
         "ml-latest-small if there are several.",

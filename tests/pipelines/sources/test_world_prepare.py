@@ -24,7 +24,7 @@ SAMPLE = {"films": 30, "users": 20, "ratings": 400}
 def write_files(folder: Path) -> Path:
     files = {
         "movies.csv": "movieId,title,genres\n1,Alpha (1999),Drama\n",
-        "ratings.csv": "userId,movieId,rating,timestamp\n1,1,4.0,100\n",
+        "ratings.csv": "userId,movieId,rating,timestamp\n1,1,4.0,1000000100\n",
         "links.csv": "movieId,imdbId,tmdbId\n1,1,1\n",
         "tags.csv": "userId,movieId,tag,timestamp\n",
     }
@@ -57,6 +57,16 @@ def test_a_dump_in_the_folder_is_seen(tmp_path: Path) -> None:
     (tmp_path / "data/tmdb").mkdir()
     (tmp_path / "data/tmdb/movies.jsonl").write_text("{}")
     assert prepare_world(settings(tmp_path / "home", folder=tmp_path / "data")).has("tmdb")
+
+
+def test_a_folder_of_unknown_files_is_described(tmp_path: Path) -> None:
+    write_files(tmp_path / "data/movielens/ml-25m")
+    (tmp_path / "data/tmdb").mkdir()
+    (tmp_path / "data/tmdb/tmdb_5000_movies.csv").write_text("id\n1\n")
+    world = prepare_world(settings(tmp_path / "home", folder=tmp_path / "data"))
+    (text,) = world.unused
+    assert "found tmdb_5000_movies.csv, which looks like Kaggle's TMDB 5000" in text
+    assert "expected movies.jsonl.gz" in text
 
 
 def test_a_folder_that_is_missing_or_no_folder_is_named(tmp_path: Path) -> None:
