@@ -3,6 +3,7 @@
 # No postponed annotations here: Dagster reads the types of a step when it is defined.
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import dagster as dg
@@ -23,12 +24,43 @@ from pipelines.domains import DOMAINS
 from pipelines.quality import figures_for, plots_for
 from pipelines.stages import STAGES, Built, Stage, build
 
-__all__ = ["COHORTS", "asset_options", "automation", "check_automation", "run_stage", "stage_asset"]
+__all__ = [
+    "COHORTS",
+    "STANDING",
+    "asset_options",
+    "automation",
+    "check_automation",
+    "run_stage",
+    "stage_asset",
+]
+
+#: Cohort of films that every home has; that of another domain has the domain's name.
+STANDING = "default"
+
+
+class Cohorts(dg.DynamicPartitionsDefinition):
+    """Cohorts of a domain: those that an instance lists, and the standing one in any instance.
+
+    ``dagster job execute`` and ``dagster asset materialize`` on a fresh home have an empty one.
+    """
+
+    def has_partition_key(
+        self,
+        partition_key: str,
+        current_time: datetime | None = None,
+        dynamic_partitions_store: Any = None,
+    ) -> bool:
+        """Whether there is a cohort of this name, or it is the standing one."""
+        standing = DOMAINS[str(self.name).removesuffix("_cohorts")].cohort(STANDING)
+        return partition_key == standing or super().has_partition_key(
+            partition_key, current_time, dynamic_partitions_store
+        )
+
 
 #: One partition per cohort of a domain: `default`, a name given by hand, or a week such as
 #: `2026-w47` that the schedule adds. Dynamic, because both kinds must live side by side. Each
 #: domain has its own: a cohort of books is not missing from the films.
-COHORTS = {name: dg.DynamicPartitionsDefinition(name=f"{name}_cohorts") for name in DOMAINS}
+COHORTS = {name: Cohorts(name=f"{name}_cohorts") for name in DOMAINS}
 
 #: Tables with a partition per cohort.
 BY_COHORT = {d for stage in STAGES if stage.by_cohort or stage.for_cohorts for d in stage.datasets}

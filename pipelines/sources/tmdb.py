@@ -24,9 +24,10 @@ from rapidfuzz import fuzz
 from pipelines.config import Settings
 from pipelines.errors import SourceError
 from pipelines.licences import Licence
-from pipelines.sources._folders import pick_files
+from pipelines.sources._folders import entries, pick_files
 from pipelines.sources._protocol import Progress, RawTable, Source, Workspace, no_progress
 from pipelines.sources.formats.lines import MAX_LINE, numbered_lines
+from pipelines.sources.movielens import MovielensSource
 from pipelines.sources.tmdb_api import TmdbCache
 
 __all__ = ["CODE_VERSION", "RecordFaultError", "TmdbSource", "WantedFilms", "flatten", "to_frame"]
@@ -369,6 +370,8 @@ BATCH_ROWS = 4096
 #: Name that stands for the API where a file is named.
 API_FILE = "api"
 _NAMES = ("movies.jsonl.gz", "movies.jsonl")
+#: Names of other files in its folder that a text lists.
+_SHOWN = 5
 #: Positions in a flattened row; see the contract ``raw.tmdb_movies``.
 _IMDB_ID, _TITLE, _ORIGINAL, _RELEASE = 1, 2, 3, 11
 
@@ -430,6 +433,21 @@ class TmdbSource(Source):
                 "two TMDB dumps", where=str(folder / "tmdb"), hint=f"keep one of {_NAMES}"
             )
         return found
+
+    def lacks(self, folder: Path) -> SourceError | None:
+        """Error that says which features of films are null, where links lead to no records."""
+        films = MovielensSource(self.settings)
+        if self.mode(folder) != "none" or not films.present(folder) or not films.links(folder):
+            return None
+        own = folder / self.folder_name
+        names = [path.name for path in entries(own, self.expected)]
+        listed = ", ".join(names[:_SHOWN]) + (" and others" if len(names) > _SHOWN else "")
+        return SourceError(
+            "no TMDB records: plots, casts, directors and other features of films are null",
+            where=str(own),
+            hint=(f"not a dump: {listed}; " if names else "")
+            + f"expected {self.expected}, or a token in UNDERSTUDY_TMDB__TOKEN; see docs/data.md",
+        )
 
     def mode(self, folder: Path) -> Mode:
         """Source of records: ``dump``, ``api`` (with its cache), or ``none``."""
