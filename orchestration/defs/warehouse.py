@@ -162,7 +162,10 @@ def _build(
         except StoreError as error:
             # dbt broke off before it could say how it went.
             full = _disk_fault(invocation, store.scratch) or full_disk_now(store.scratch)
-            raise failure_of(full or _start_fault(invocation, store.scratch) or error) from error
+            failure = failure_of(full or _start_fault(invocation, store.scratch) or error)
+            # Somebody who has the DuckDB file open may do so for hours: it is said at once.
+            failure.allow_retries = False
+            raise failure from error
         asked = context.op_execution_context.selected_output_names
         events = [e for e in events if _asked(e, asked)]
         yield from _with_rows(events, workbench)
