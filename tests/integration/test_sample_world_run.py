@@ -79,6 +79,23 @@ def test_every_broken_row_is_listed_with_its_file_and_line(
     assert expected <= found
 
 
+def test_rejected_rows_are_in_result_and_card(
+    published_home: Path, first: dict[str, Any], truth: dict[str, Any]
+) -> None:
+    rejected = {entry["file"]: entry["rejected"] for entry in first["rejected"]}
+    store = Store(published_home)
+    assert sum(rejected.values()) == sum(store.current(f"raw.{s}_rejected").rows for s in SOURCES)
+    broken = {Path(b["file"]).name for b in truth["broken"] if b.get("rejected", True)}
+    assert broken <= {Path(file).name for file in rejected}
+    ratings = next(entry for entry in first["rejected"] if entry["file"].endswith("ratings.csv"))
+    assert ratings["share"] == ratings["rejected"] / ratings["rows"]
+    counts = f"{ratings['rejected']} of {ratings['rows']:,} rows rejected"
+    card = store.release("movies@latest").card()
+    assert counts in card.partition("\n## ")[0]
+    assert f"line {ratings['first'][0]['line']} " in card
+    assert counts not in store.release("games@latest").card()
+
+
 def test_features_are_counted_as_generated(
     published_home: Path, truth: dict[str, Any], first: dict[str, Any]
 ) -> None:
