@@ -333,8 +333,8 @@ def _refuse_over_limit(file: str, read: int, rejects: RejectLog, limit: float) -
     )
 
 
-#: Rejected rows of a file that are shown.
-_SHOWN_ROWS = 3
+#: Rejected rows of a file that are shown, and the longest text of one (characters).
+_SHOWN_ROWS, _SHOWN_CHARACTERS = 3, 80
 
 
 def rejected_rows(store: Store, sources: Iterable[str]) -> list[dict[str, Any]]:
@@ -344,10 +344,13 @@ def rejected_rows(store: Store, sources: Iterable[str]) -> list[dict[str, Any]]:
     -------
     list of dict
         JSON-ready: ``file``, ``rejected`` and ``rows`` (counts), ``share``, ``reasons`` (counts by
-        code) and ``first`` (up to three rejected rows: ``line``, ``reason``, ``text``).
+        code) and ``first`` (up to three rejected rows: ``line``, ``reason``, ``text``, cut).
     """
+    import polars as pl
+
     if not store.has("raw.world_files"):
         return []
+    shown = pl.col(pl.String).str.slice(0, _SHOWN_CHARACTERS)
     listed = set(store.current("raw.world_files").read(["file"])["file"])
     out = []
     for name in sources:
@@ -369,7 +372,7 @@ def rejected_rows(store: Store, sources: Iterable[str]) -> list[dict[str, Any]]:
         rows = rejects.scan().group_by("file", maintain_order=True).head(_SHOWN_ROWS).collect()
         for file, by_reason in reasons.items():
             number = by_reason.total()
-            first = rows.filter(file=file).select("line", "reason", "text").to_dicts()
+            first = rows.filter(file=file).drop("file").with_columns(shown).to_dicts()
             out.append(
                 {
                     "file": file,
@@ -377,7 +380,7 @@ def rejected_rows(store: Store, sources: Iterable[str]) -> list[dict[str, Any]]:
                     "rows": max(read[file], number),
                     "share": number / max(read[file], number),
                     "reasons": dict(by_reason),
-                    "first": [{**row, "text": row["text"][:_SHOWN_TEXT]} for row in first],
+                    "first": first,
                 }
             )
     return out
@@ -392,9 +395,15 @@ def rejected_line(entry: Mapping[str, Any]) -> str:
     """
     share = f"{entry['share']:.2%}" if entry["share"] >= 0.0001 else "under 0.01%"
     shown = "; ".join(
-        f"line {row['line']} {row['reason']}: {' '.join(row['text'].split())}"
-        for row in entry["first"]
+        f"line {row['line']} {row['reason']}: {_at_fault(row)}" for row in entry["first"]
     )
     more = "; …" if entry["rejected"] > len(entry["first"]) else ""
     counts = f"{entry['rejected']:,} of {entry['rows']:,} rows rejected ({share})"
     return f"{entry['file']}: {counts}: {shown}{more}"
+
+
+def _at_fault(row: Mapping[str, Any]) -> str:
+    """The field at fault and its value if the row names them, else the beginning of the row."""
+    if row.get("field") is None:
+        return " ".join(row["text"].split())
+    return f"{row['field']} is {'missing' if row['value'] is None else repr(row['value'])}"
