@@ -18,8 +18,6 @@ from sim import open_release
 
 pytestmark = [
     pytest.mark.pipeline,
-    pytest.mark.integration,
-    pytest.mark.slow,
     pytest.mark.shared_data,
     pytest.mark.timeout(3_600),
 ]

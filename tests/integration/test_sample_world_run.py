@@ -22,7 +22,7 @@ from pipelines.store import Store
 from pipelines.warehouse import WarehouseLayout
 from sim import open_release
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = pytest.mark.pipeline
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -124,7 +124,6 @@ def _dagster(repository: Path, home: Path, *words: str) -> subprocess.CompletedP
 
 
 @pytest.mark.pipeline
-@pytest.mark.slow
 def test_job_execute_publishes_on_a_fresh_home(repository: Path, tmp_path: Path) -> None:
     module = ("-m", "orchestration.definitions")
     done = _dagster(repository, tmp_path / "home", "job", "execute", *module, "-j", "movies")
@@ -133,7 +132,6 @@ def test_job_execute_publishes_on_a_fresh_home(repository: Path, tmp_path: Path)
 
 
 @pytest.mark.pipeline
-@pytest.mark.slow
 def test_asset_materialize_makes_the_standing_cohort(repository: Path, tmp_path: Path) -> None:
     words = ("-m", "orchestration.definitions", "--select", "movies/personas")
     asked = _dagster(repository, tmp_path / "home", "asset", "materialize", *words)
@@ -147,7 +145,6 @@ def test_asset_materialize_makes_the_standing_cohort(repository: Path, tmp_path:
 
 
 @pytest.mark.pipeline
-@pytest.mark.slow
 def test_dagster_dev_in_the_checkout_opens_the_pipeline(repository: Path, tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

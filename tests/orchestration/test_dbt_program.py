@@ -44,6 +44,7 @@ def _variables(folder: Path, **others: str) -> dict[str, str]:
     return {**paths, "WAREHOUSE_SOURCES": sources, **others}
 
 
+@pytest.mark.pipeline
 @pytest.mark.faults
 def test_dbt_whose_parent_was_killed_before_it_asked_is_killed(
     tmp_path: Path, parsed: Path
@@ -55,6 +56,7 @@ def test_dbt_whose_parent_was_killed_before_it_asked_is_killed(
     assert _version(target).returncode == -signal.SIGKILL
 
 
+@pytest.mark.pipeline
 def test_dbt_of_a_living_parent_runs(tmp_path: Path, parsed: Path) -> None:
     done = _version(dbt_program.prepared(_variables(tmp_path), "living", parsed))
     assert done.returncode == 0, done.stderr
@@ -80,6 +82,7 @@ def test_variables_are_those_of_the_invocation_and_not_of_the_process_that_start
         }
 
 
+@pytest.mark.pipeline
 def test_what_dbt_could_not_run_is_said(tmp_path: Path, parsed: Path) -> None:
     target = dbt_program.prepared(_variables(tmp_path), "wrong", parsed)
     done = _run(target, "buidl")
@@ -132,6 +135,7 @@ def test_start_up_error_of_dbt_is_quoted(
     assert _start_fault(ended, tmp_path / "home") is None
 
 
+@pytest.mark.pipeline
 def test_project_without_its_parsed_file_is_parsed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
