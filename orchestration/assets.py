@@ -3,7 +3,6 @@
 # No postponed annotations here: Dagster reads the types of a step when it is defined.
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 import dagster as dg
@@ -24,18 +23,7 @@ from pipelines.domains import DOMAINS
 from pipelines.quality import figures_for, plots_for
 from pipelines.stages import STAGES, Built, Stage, build
 
-__all__ = [
-    "COHORTS",
-    "STANDING",
-    "asset_options",
-    "automation",
-    "check_automation",
-    "run_stage",
-    "stage_asset",
-]
-
-#: Cohort of films that every home has; that of another domain has the domain's name.
-STANDING = "default"
+__all__ = ["COHORTS", "asset_options", "automation", "check_automation", "run_stage", "stage_asset"]
 
 
 class Cohorts(dg.DynamicPartitionsDefinition):
@@ -44,16 +32,15 @@ class Cohorts(dg.DynamicPartitionsDefinition):
     ``dagster job execute`` and ``dagster asset materialize`` on a fresh home have an empty one.
     """
 
-    def has_partition_key(
-        self,
-        partition_key: str,
-        current_time: datetime | None = None,
-        dynamic_partitions_store: Any = None,
-    ) -> bool:
-        """Whether there is a cohort of this name, or it is the standing one."""
-        standing = DOMAINS[str(self.name).removesuffix("_cohorts")].cohort(STANDING)
-        return partition_key == standing or super().has_partition_key(
-            partition_key, current_time, dynamic_partitions_store
+    @property
+    def standing(self) -> str:
+        """Name of the cohort that every home has."""
+        return DOMAINS[str(self.name).removesuffix("_cohorts")].cohort("default")
+
+    def has_partition_key(self, partition_key: str, *arguments: Any, **named: Any) -> bool:
+        """Whether there is a cohort of this name."""
+        return partition_key == self.standing or super().has_partition_key(
+            partition_key, *arguments, **named
         )
 
 

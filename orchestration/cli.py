@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shlex
@@ -32,12 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["run", "ui"]
 
 #: Workspace of `dagster dev`, the one at the top level of the repository, which is in no package.
-WORKSPACE = """\
-load_from:
-  - python_module:
-      module_name: orchestration.definitions
-      location_name: understudy
-"""
+_LOCATION = {"module_name": "orchestration.definitions", "location_name": "understudy"}
+WORKSPACE = json.dumps({"load_from": [{"python_module": _LOCATION}]})
 #: Unread names that a run shows; all are in its JSON and in the inventory of files.
 _SHOWN = 10
 #: Time between two lines about a running step, where there is no terminal (seconds).

@@ -70,9 +70,9 @@ def main() -> None:
     target = Path(os.environ["DBT_TARGET_PATH"])
     try:
         code = _run(target)
-    except Exception as error:
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the step quotes it
         (target / FAILURE).write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
-        raise
+        code = 2
     sys.exit(code)
 
 
@@ -96,9 +96,7 @@ def _run(target: Path) -> int:
     if hasattr(results, "write"):
         results.write(str(target / "run_results.json"))
     elif done.exception:
-        (target / FAILURE).write_text(str(done.exception), encoding="utf-8")
-    if done.exception:
-        print(f"dbt: {done.exception}", file=sys.stderr)
+        raise done.exception
     return 0 if done.success else 2 if done.exception else 1
 
 

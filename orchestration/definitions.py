@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from orchestration.assets import STANDING, stage_asset
+from orchestration.assets import stage_asset
 from orchestration.defs.ablations import suite_assets
 from orchestration.defs.agents import simulation_assets
 from orchestration.defs.checks import dataset_checks
@@ -24,7 +24,6 @@ from orchestration.launchpad import workbench_resource
 from orchestration.resources import MODEL_TAG
 from pipelines.config import Settings
 from pipelines.context import PipelineContext
-from pipelines.domains import DOMAINS
 from pipelines.downloads import Progress
 from pipelines.extras import missing_package
 from pipelines.stages import STAGES
@@ -141,33 +140,23 @@ def defs() -> dg.Definitions:
 
 
 def _code_location() -> dg.Definitions:
-    """The definitions; a command of Dagster that can only fail is ended before it runs."""
-    built = shared_defs()
-    by_hand = sys.argv[1:3] == ["asset", "materialize"] or sys.argv[1:2] == ["launch"]
-    if by_hand and not any("partition" in word for word in sys.argv):
-        _ask_for_cohort(built)
-    return built
-
-
-def _ask_for_cohort(built: dg.Definitions) -> None:
-    """End Dagster's command that makes tables of cohorts and names none, with the remedy.
+    """The definitions; a command for tables of cohorts that names none ends with the remedy.
 
     Dagster would end it with a traceback.
     """
+    built = shared_defs()
+    if sys.argv[1:3] != ["asset", "materialize"] and sys.argv[1:2] != ["launch"]:
+        return built
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--select", "--assets", default="")
-    named = parser.parse_known_args(sys.argv[1:])[0].select
-    if not named:
-        return
+    parser.add_argument("--partition", "--partition-range")
+    given, _ = parser.parse_known_args()
+    named = [] if given.partition else list(filter(None, given.select.split(",")))
     graph = built.resolve_asset_graph()
-    for key in dg.AssetSelection.from_coercible(named.split(",")).resolve(graph):
-        cohorts = graph.get(key).partitions_def
-        if cohorts is not None:
-            name = key.to_user_string()
-            standing = DOMAINS[str(cohorts.name).removesuffix("_cohorts")].cohort(STANDING)
-            print(
-                f"error: {name} has a partition per cohort, and none is named: "
-                f"add --partition {standing} (docs/dagster.md)",
-                file=sys.stderr,
+    for key in dg.AssetSelection.from_coercible(named).resolve(graph) if named else ():
+        if cohorts := graph.get(key).partitions_def:
+            sys.exit(
+                f"error: {key.to_user_string()} has a partition per cohort, and none is named: "
+                f"add --partition {cohorts.standing} (docs/dagster.md)"
             )
-            sys.exit(2)
+    return built

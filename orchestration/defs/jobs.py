@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 from dagster._core.storage.tags import PARTITION_NAME_TAG
 
-from orchestration.assets import STANDING
+from orchestration.assets import COHORTS
 from orchestration.defs.warehouse import model_assets
 from orchestration.instance import add_cohorts
 from orchestration.naming import asset_key
@@ -101,7 +101,7 @@ def _standing_cohort(domain: Domain) -> dict[str, str]:
     by_hand = sys.argv[1:3] == ["job", "execute"] or sys.argv[1:2] == ["launch"]
     if not by_hand or any("partition" in word for word in sys.argv):
         return {}
-    return {PARTITION_NAME_TAG: domain.cohort(STANDING)}
+    return {PARTITION_NAME_TAG: COHORTS[domain.name].standing}
 
 
 domains = [
