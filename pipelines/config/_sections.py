@@ -385,7 +385,9 @@ class QualitySettings(Section):
     """Thresholds of the checks on whole datasets."""
 
     min_tmdb_coverage: Share = Field(
-        0.4, description="Minimum share of items with a plot text; below it, publishing is blocked."
+        0.4,
+        description="Minimum share of films with a plot, a cast and a director where there are "
+        "TMDB records; below it, a check warns.",
     )
     max_row_drop: Share = Field(
         0.5,

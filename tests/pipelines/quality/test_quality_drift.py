@@ -187,8 +187,8 @@ def test_a_failed_expectation_stops_the_release(world: Any, tmp_path: Path) -> N
     frame = world.frames["movies.items"]
     _inventory(store, "a" * 64)
     good = _publish(store, world.settings, _commit(store, frame, "a" * 64))
-    bare = frame.with_columns(overview=pl.lit(None, pl.String))
-    with pytest.raises(ReleaseError, match="plot_coverage failed"):
+    bare = frame.with_columns(genres=pl.lit([], pl.List(pl.String)))
+    with pytest.raises(ReleaseError, match="genre_coverage failed"):
         _publish(store, world.settings, _commit(store, bare, "a" * 64))
     assert store.release("movies@latest").version == good.version
 
