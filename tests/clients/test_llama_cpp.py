@@ -27,8 +27,8 @@ pytestmark = [pytest.mark.pipeline, pytest.mark.timeout(3_600)]
 
 #: Longest load of the model, and longest answer (seconds): other tests may have the cores.
 PATIENCE = 600.0
-#: Named as on no server: llama.cpp lists its model by the path of the file.
-MODEL = "smollm2"
+#: The file of the model; llama.cpp lists it by its path.
+MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +76,7 @@ def test_no_parameter_is_refused(engine: OpenAIEngine) -> None:
     facts = engine.metadata()
     assert facts["server"] == "llama.cpp"
     assert facts["left_out"] == {}
+    assert engine.identity.model == MODEL
     assert facts["reading"] == "ranks"
     assert facts["probes"]["logprobs"] == "honoured (100 tokens)"
     assert facts["probes"]["seed"] == "repeats"

@@ -176,6 +176,14 @@ class Capabilities:
             limit += min(_THOUGHT, (self.context or 2 * _THOUGHT) // 2)
         return fields | self.switch | {self.limit_field: limit}, limit
 
+    def note_thoughts(self, ones: Sequence[Completion | Failure]) -> bool:
+        """Whether a reply was cut in a thought that the probes had not shown: there is room now."""
+        cut = any(isinstance(o, Completion) and o.thought and o.finish == "length" for o in ones)
+        if not cut or (self.thinks and not self.switch):
+            return False
+        self.thinks, self.switch = True, {}
+        return True
+
     async def form_style(self) -> FormStyle:
         """How the fields of a form are asked for at the chat endpoint; probed once."""
         if await self.encoding("chat", "json") is not None:
@@ -292,10 +300,6 @@ class Capabilities:
         if wanted in names or len(same) == 1:
             self.probed["model"] = "listed"
             return wanted if wanted in names else str(same[0])
-        if len(names) == 1 and self.server == "llama.cpp":
-            # It serves one model, whatever it is called, and lists it by the path of its file.
-            self.probed["model"] = f"not listed: the server's only model, {_file_name(names[0])}"
-            return wanted
         if names and self.server != "other":
             close = difflib.get_close_matches(wanted, names, n=3, cutoff=0.3) or names[:3]
             raise ConfigError(
@@ -553,10 +557,6 @@ class Capabilities:
 
 def _outcome(one: Completion | Failure) -> str:
     return one.detail if isinstance(one, Failure) else _IGNORED
-
-
-def _file_name(name: str) -> str:
-    return name.rsplit("/", 1)[-1]
 
 
 def _is_number(value: Any) -> bool:

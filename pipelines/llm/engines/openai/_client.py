@@ -897,6 +897,8 @@ class Client:
                     model,
                     self.model,
                 )
+        if model.startswith("/"):
+            model = model.rsplit("/", 1)[-1]  # llama.cpp names the model by its path
         origin = f"{model} ({mark})" if model and mark else model or mark
         return (origin,) if origin else ()
 

@@ -44,8 +44,10 @@ async def write(
     fields, limit = capabilities.fields(first.sampling, seed, endpoint)
     fields |= extra
     if endpoint == "chat":
-        asked = [client.chat(r.request.messages, fields, limit) for r in rows]
-        return [_answer(r.request, one) for r, one in zip(rows, await gather(asked), strict=True)]
+        ones = await gather([client.chat(r.request.messages, fields, limit) for r in rows])
+        if capabilities.note_thoughts(ones):
+            return await write(client, capabilities, rows, extra)
+        return [_answer(r.request, one) for r, one in zip(rows, ones, strict=True)]
     by_limit: dict[int, list[Row]] = {}
     for row in rows:
         # The context may have room for a shorter answer only.
@@ -73,6 +75,8 @@ async def fill_form(client: Client, capabilities: Capabilities, request: Request
     messages = form_messages(request.messages, style, constraint)
     fields |= response_format(style, constraint)
     one = await client.chat(messages, fields, limit)
+    if capabilities.note_thoughts([one]):
+        return await fill_form(client, capabilities, request)
     if isinstance(one, Completion) and one.text and not one.refusal:
         filled = read_form(constraint, one.text)
         if filled is not None and obeys(constraint, filled):

@@ -237,6 +237,20 @@ def test_limit_has_room_for_thoughts() -> None:
         assert _ask(engine, _mark()).status == "ok"
 
 
+def test_model_that_thinks_only_about_hard_questions_gets_room() -> None:
+    def answer(body: Body) -> Body:
+        if "Stars" not in body["messages"][-1]["content"]:
+            return reply("Red.")
+        if body["max_tokens"] < 100:
+            return reply(f"<think>{THOUGHT}", "length")
+        return reply(f"<think>{THOUGHT}</think>8")
+
+    with ChatServer(answer) as server, server.connect(draws=2) as engine:
+        assert engine.metadata()["thinks"] is False
+        assert _ask(engine, _mark()).text == "8"
+        assert engine.metadata()["thinks"] is True
+
+
 def test_thinking_is_turned_off_where_the_server_can() -> None:
     def answer(body: Body) -> Body:
         off = body.get("reasoning_effort") == "none"
