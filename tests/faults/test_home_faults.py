@@ -38,6 +38,7 @@ def publish(store: Store, rows: int, *, name: str = "movies") -> Release:
     )
 
 
+@pytest.mark.pipeline
 def test_release_opens_from_read_only_home(disk: Path) -> None:
     small_release.build(disk / "home")
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
@@ -62,6 +63,7 @@ def test_command_that_needs_a_folder_says_so_of_an_address(
     assert [path.name for path in tmp_path.iterdir()] == ["b.tar"]
 
 
+@pytest.mark.pipeline
 def test_write_to_read_only_home_is_exit_5(disk: Path) -> None:
     small_release.build(disk / "home")
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)

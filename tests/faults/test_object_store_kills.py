@@ -26,7 +26,7 @@ import pipelines.contracts  # noqa: F401
 from pipelines.errors import IntegrityError
 from pipelines.store import Build, CheckRecord, Store, Table
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow]
+pytestmark = [pytest.mark.faults, pytest.mark.night]
 
 KILLS = 20
 

@@ -34,8 +34,7 @@ from pipelines.warehouse import (
 
 # A single worker for all of them, so that the module's build is made once.
 pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.slow,
+    pytest.mark.pipeline,
 ]
 
 DBT = Path(sys.executable).parent / "dbt"

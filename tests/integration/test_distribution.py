@@ -17,7 +17,7 @@ from support import small_release
 
 from sim import open_release
 
-pytestmark = [pytest.mark.slow, pytest.mark.integration]
+pytestmark = pytest.mark.pipeline
 
 #: Git's tracked files are copied, so that a build leaves nothing in the checkout.
 _BUILD = (

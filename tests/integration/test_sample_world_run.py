@@ -20,7 +20,7 @@ from pipelines.sources import SOURCES
 from pipelines.store import Store
 from sim import open_release
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = pytest.mark.pipeline
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -39,6 +39,7 @@ def _variables(folder: Path, **others: str) -> dict[str, str]:
     return {**paths, "WAREHOUSE_SOURCES": sources, **others}
 
 
+@pytest.mark.pipeline
 @pytest.mark.faults
 def test_dbt_whose_parent_was_killed_before_it_asked_is_killed(
     tmp_path: Path, parsed: Path
@@ -50,6 +51,7 @@ def test_dbt_whose_parent_was_killed_before_it_asked_is_killed(
     assert _version(target).returncode == -signal.SIGKILL
 
 
+@pytest.mark.pipeline
 def test_dbt_of_a_living_parent_runs(tmp_path: Path, parsed: Path) -> None:
     done = _version(dbt_program.prepared(_variables(tmp_path), "living", parsed))
     assert done.returncode == 0, done.stderr
@@ -75,6 +77,7 @@ def test_variables_are_those_of_the_invocation_and_not_of_the_process_that_start
         }
 
 
+@pytest.mark.pipeline
 def test_what_dbt_could_not_run_is_said(tmp_path: Path, parsed: Path) -> None:
     target = dbt_program.prepared(_variables(tmp_path), "wrong", parsed)
     done = _run(target, "buidl")
@@ -82,6 +85,7 @@ def test_what_dbt_could_not_run_is_said(tmp_path: Path, parsed: Path) -> None:
     assert "buidl" in done.stderr
 
 
+@pytest.mark.pipeline
 def test_project_without_its_parsed_file_is_parsed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from pipelines.paths import home_path, scratch_of
 from pipelines.store import Store
 from pipelines.warehouse import linked_sources
 
-pytestmark = [pytest.mark.slow, pytest.mark.integration]
+pytestmark = pytest.mark.night
 
 
 def ran(

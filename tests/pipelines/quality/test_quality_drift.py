@@ -94,6 +94,7 @@ def test_moved_ratings_stop_with_the_values_that_moved_most(world: Any) -> None:
     assert record.details["rows"][0]["rating"] == "5.0"
 
 
+@pytest.mark.pipeline
 def test_ages_of_another_seed_are_no_drift(world: Any) -> None:
     from pipelines.config import PersonaSettings
     from pipelines.personas import generate

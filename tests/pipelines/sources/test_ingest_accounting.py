@@ -240,6 +240,7 @@ def test_two_ingests_of_a_source_at_once_are_refused(setup: Setup) -> None:
         setup.ingest()
 
 
+@pytest.mark.pipeline
 @pytest.mark.faults
 def test_a_killed_ingest_leaves_nothing_that_the_next_one_minds(setup: Setup) -> None:
     write_files(setup.data)
@@ -264,6 +265,7 @@ def test_a_killed_ingest_leaves_nothing_that_the_next_one_minds(setup: Setup) ->
     assert setup.litter() == []
 
 
+@pytest.mark.pipeline
 @pytest.mark.faults
 @pytest.mark.skipif(sys.platform != "linux", reason="mounts a small tmpfs")
 def test_a_full_disk_is_a_store_error_and_publishes_nothing(setup: Setup, tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
     return str(request.getfixturevalue("s3_home"))
 
 
+@pytest.mark.pipeline
 @pytest.mark.usefixtures("workers")
 def test_pieces_decide_no_byte(home: Path | str, tmp_path: Path) -> None:
     small_release.build(tmp_path / "alone")
@@ -90,6 +91,7 @@ def test_finished_pieces_outlive_a_failure_and_the_graph_is_indexed_once(
     assert len(indexed) == 2
 
 
+@pytest.mark.pipeline
 @pytest.mark.usefixtures("workers")
 def test_a_graph_with_fewer_items_than_were_counted_has_empty_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

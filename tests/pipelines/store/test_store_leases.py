@@ -70,6 +70,7 @@ def pointer(number: int) -> bytes:
     return orjson.dumps({"version": number})
 
 
+@pytest.mark.pipeline
 def test_frozen_driver_wakes_and_publishes_nothing(s3_home: str) -> None:
     taken, free = f"{s3_home}/taken", f"{s3_home}/free"
     before = [Store(h).commit("movies.splits", ROWS, code_version="1") for h in (taken, free)]
