@@ -34,6 +34,8 @@ MAX_PROMPTS = 128
 #: the last rank then counts as 0; with more the answer is not used.
 MAX_UNSEEN = 0.01
 
+#: First words of the detail of an answer that a list was too short for.
+_LISTED = "the server's list of probable tokens"
 #: Tokens of a drawn answer beside those of its option: "**8**", "Rating: 8".
 _AROUND = 16
 
@@ -256,11 +258,11 @@ async def _estimate(
     extra: dict[str, Any],
     read: Answer | None = None,
 ) -> Answer:
-    """Draw answers and count them, unless the answer that was read can be used.
+    """Draw answers and count them, unless a list of tokens was ``read`` and left little open.
 
     A draw that is empty, cut, refused or none of the options is lost; the others count.
     """
-    if read is not None and read.status != "invalid":
+    if read is not None and not read.detail.startswith(_LISTED):
         return read
     request, draws = row.request, capabilities.draws
     options = _options(request)
@@ -319,7 +321,7 @@ def _options(request: Request) -> tuple[str, ...]:
 
 def _open(unseen: float) -> str:
     return (
-        f"the server's list of probable tokens leaves up to {unseen:.0%} of the options' "
+        f"{_LISTED} leaves up to {unseen:.0%} of the options' "
         f"probability open (limit {MAX_UNSEEN:.0%})"
     )
 
