@@ -409,7 +409,14 @@ def _loaded(engine: Engine, seconds: float) -> Finding:
         parts.append(f"context {facts['context']:,} tokens")
     parts.append(f"ready in {seconds:.1f} s")
     found = "; ".join(parts) + f"; distributions by {facts.get('distributions', 'unknown')}"
-    return Finding("ok", found)
+    if facts.get("thinks"):
+        switch = facts.get("thinking_switch")
+        found += f"; the model thinks{f', turned off by {next(iter(switch))}' if switch else ''}"
+    left_out = facts.get("left_out")
+    if not left_out:
+        return Finding("ok", found)
+    words = "; ".join(f"{name} ({reason})" for name, reason in left_out.items())
+    return Finding("warn", found, f"left out, because the server refuses it: {words}")
 
 
 def _scale_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
