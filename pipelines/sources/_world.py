@@ -38,7 +38,7 @@ class World:
     domains: frozenset[str]
     #: Names in a given data folder that no source reads; folders end with ``/``.
     unread: tuple[str, ...] = ()
-    #: For files that feed no domain although others do: what they lack, as text.
+    #: What sources lack to be of (full) use although some domain has files, as text.
     unused: tuple[str, ...] = ()
 
     def has(self, source: str) -> bool:

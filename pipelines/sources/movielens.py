@@ -706,6 +706,10 @@ class MovielensSource(Source):
         """Return the archive, or its files."""
         return self._layout(folder).paths()
 
+    def links(self, folder: Path) -> bool:
+        """Whether the archive links films to TMDB; ML-1M and ML-100K do not."""
+        return self._layout(folder).format == "csv"
+
     def _layout(self, folder: Path) -> Layout:
         # The variant is a choice among what a given folder holds; other worlds hold one.
         given = self.settings.world.folder is not None

@@ -25,10 +25,11 @@ from rapidfuzz import fuzz
 from pipelines.config import Settings
 from pipelines.errors import SourceError
 from pipelines.licences import Licence
-from pipelines.sources._folders import pick_files
+from pipelines.sources._folders import described, pick_files
 from pipelines.sources._protocol import Progress, RawTable, Source, Workspace, no_progress
 from pipelines.sources.formats import values
 from pipelines.sources.formats.lines import MAX_LINE, numbered_lines
+from pipelines.sources.movielens import MovielensSource
 from pipelines.sources.tmdb_api import TmdbCache
 
 __all__ = ["CODE_VERSION", "RecordFaultError", "TmdbSource", "WantedFilms", "flatten", "to_frame"]
@@ -478,6 +479,20 @@ class TmdbSource(Source):
                 "two TMDB dumps", where=str(folder / "tmdb"), hint=f"keep one of {_NAMES}"
             )
         return found
+
+    def lacks(self, folder: Path) -> SourceError | None:
+        """Error that says which features of films are null, where links lead to no records."""
+        films = MovielensSource(self.settings)
+        if self.mode(folder) != "none" or not films.present(folder) or not films.links(folder):
+            return None
+        place = folder / self.folder_name
+        return SourceError(
+            "no TMDB records: plots, casts, directors and other features of films are null"
+            + described(place),
+            where=str(place),
+            hint=f"expected {self.expected}, or a token in UNDERSTUDY_TMDB__TOKEN; "
+            "see docs/data.md",
+        )
 
     def mode(self, folder: Path) -> Mode:
         """Source of records: ``dump``, ``api`` (with its cache), or ``none``."""

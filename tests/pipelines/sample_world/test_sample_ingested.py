@@ -15,7 +15,7 @@ from pipelines.worlds import prepare_world
 
 SOURCES = ("movielens", "tmdb", "amazon")
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.pipeline
 
 
 def ingested(home: Path, **sample: int) -> tuple[Store, SampleWorld]:

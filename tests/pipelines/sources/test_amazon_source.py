@@ -355,6 +355,7 @@ def test_equal_files_are_read_once(data: Path) -> None:
 # --- real files -----------------------------------------------------------------------------
 
 
+@pytest.mark.pipeline
 @pytest.mark.shared_data
 def test_every_line_of_the_real_files_is_taken(shared_data: Path, tmp_path: Path) -> None:
     settings = Settings(world={"folder": shared_data}, runtime={"home": tmp_path / "home"})

@@ -295,6 +295,7 @@ def test_long_line_is_rejected_with_its_line_and_size(tmp_path: Path, name: str)
     assert row["text"].endswith(f"… ({len(long.rstrip())} characters)")
 
 
+@pytest.mark.pipeline
 @pytest.mark.parametrize("name", [*LONG_LINES, "tmdb/movies.jsonl"])
 def test_endless_line_names_file_and_line(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch

@@ -18,7 +18,15 @@ import pytest
 from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS
 from pipelines.errors import LockedError, SourceError, StoreError
-from pipelines.sources import RawTable, RejectLog, Workspace, ingest, inventory_build
+from pipelines.sources import (
+    RawTable,
+    RejectLog,
+    Workspace,
+    ingest,
+    inventory_build,
+    rejected_line,
+    rejected_rows,
+)
 from pipelines.sources.movielens import MovielensSource
 from pipelines.store import Snapshot, Store
 from pipelines.worlds import prepare_world
@@ -151,6 +159,40 @@ def test_another_code_version_reads_again(setup: Setup, monkeypatch: pytest.Monk
         setup.ingest()
 
 
+def test_rejected_rows_are_listed_by_file_with_share_and_first_reasons(setup: Setup) -> None:
+    bad = ["1,77,4.0,5", "1,1,9.0,5", "1,78,4.0,5", "1,79,4.0,5"]
+    write_files(setup.data, ratings=bad, tags=["1,77,lost,5"])
+    setup.ingest(ingest={"max_rejected_share": 0.5})
+    assert rejected_rows(setup.store, ["movielens"]) == []  # nothing is known of the present world
+    tree = Settings(world={"folder": setup.data})  # type: ignore[arg-type]
+    setup.store.build(inventory_build(prepare_world(tree), tree))
+    ratings, tags = rejected_rows(setup.store, ["movielens", "steam"])
+    assert ratings["file"] == "movielens/ml-25m/ratings.csv"
+    assert (ratings["rejected"], ratings["rows"]) == (4, N + 4)
+    assert ratings["share"] == pytest.approx(4 / (N + 4))
+    assert ratings["reasons"] == {"off_scale": 1, "unknown_film": 3}
+    assert [(r["line"], r["reason"]) for r in ratings["first"]] == [
+        (N + 2, "unknown_film"),
+        (N + 3, "off_scale"),
+        (N + 4, "unknown_film"),
+    ]
+    assert tags["rejected"] == 1
+    line = rejected_line(ratings)
+    assert line.startswith("movielens/ml-25m/ratings.csv: 4 of 404 rows rejected (0.99%): line 402")
+    assert line.endswith("; …")
+
+
+def test_rejected_rows_of_an_earlier_world_are_not_listed(setup: Setup) -> None:
+    write_files(setup.data, ratings=["1,77,4.0,5"])
+    setup.ingest()
+    tree = Settings(world={"folder": setup.data})  # type: ignore[arg-type]
+    setup.store.build(inventory_build(prepare_world(tree), tree))
+    assert rejected_rows(setup.store, ["movielens"])
+    (setup.data / "movielens/ml-25m").rename(setup.data / "movielens/ml-32m")
+    setup.store.build(inventory_build(prepare_world(tree), tree))
+    assert rejected_rows(setup.store, ["movielens"]) == []
+
+
 # -- what is refused -----------------------------------------------------------------------
 
 
@@ -266,6 +308,7 @@ def test_two_ingests_of_a_source_at_once_are_refused(setup: Setup) -> None:
         setup.ingest()
 
 
+@pytest.mark.pipeline
 @pytest.mark.faults
 def test_a_killed_ingest_leaves_nothing_that_the_next_one_minds(setup: Setup) -> None:
     write_files(setup.data)
@@ -290,6 +333,7 @@ def test_a_killed_ingest_leaves_nothing_that_the_next_one_minds(setup: Setup) ->
     assert setup.litter() == []
 
 
+@pytest.mark.pipeline
 @pytest.mark.faults
 @pytest.mark.skipif(sys.platform != "linux", reason="mounts a small tmpfs")
 def test_a_full_disk_is_a_store_error_and_publishes_nothing(setup: Setup, tmp_path: Path) -> None:

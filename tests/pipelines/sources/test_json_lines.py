@@ -214,6 +214,7 @@ def test_values_that_can_be_spelled_in_several_ways(tmp_path: Path) -> None:
     assert [row["tags"] for row in rows] == [[], [], ["x", "\n"], [], [None, "x"], []]
 
 
+@pytest.mark.pipeline
 @settings(max_examples=30, deadline=None)
 @given(
     st.lists(
@@ -271,6 +272,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
+@pytest.mark.pipeline
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a matter of glibc")
 def test_large_blocks_go_back_to_the_system_during_an_ingest_and_are_kept_after_it() -> None:
     # A process of its own: a test before this one may have left free blocks that serve these.

@@ -453,6 +453,7 @@ def test_rows_are_ordered_and_keys_unique_across_parts(tmp_path: Path) -> None:
     assert sorted(pl.concat(rows.doubled).to_list()) == [1, 20]
 
 
+@pytest.mark.pipeline
 def test_the_last_of_equal_keys_is_found_across_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
