@@ -160,8 +160,8 @@ def test_another_code_version_reads_again(setup: Setup, monkeypatch: pytest.Monk
 
 
 def test_rejected_rows_are_listed_by_file_with_share_and_first_reasons(setup: Setup) -> None:
-    bad = ["1,77,4.0,5", "1,1,9.0,5", "1,78,4.0,5", "1,79,4.0,5"]
-    write_files(setup.data, ratings=bad, tags=["1,77,lost,5"])
+    bad = [f"1,{film},{stars},1000000005" for film, stars in ((77, 4), (1, 9), (78, 4), (79, 4))]
+    write_files(setup.data, ratings=bad, tags=["1,77,lost,1000000005"])
     setup.ingest(ingest={"max_rejected_share": 0.5})
     assert rejected_rows(setup.store, ["movielens"]) == []  # nothing is known of the present world
     tree = Settings(world={"folder": setup.data})  # type: ignore[arg-type]
@@ -179,11 +179,12 @@ def test_rejected_rows_are_listed_by_file_with_share_and_first_reasons(setup: Se
     assert tags["rejected"] == 1
     line = rejected_line(ratings)
     assert line.startswith("movielens/ml-25m/ratings.csv: 4 of 404 rows rejected (0.99%): line 402")
+    assert "line 403 off_scale: rating is '9.0'" in line
     assert line.endswith("; …")
 
 
 def test_rejected_rows_of_an_earlier_world_are_not_listed(setup: Setup) -> None:
-    write_files(setup.data, ratings=["1,77,4.0,5"])
+    write_files(setup.data, ratings=["1,77,4.0,1000000005"])
     setup.ingest()
     tree = Settings(world={"folder": setup.data})  # type: ignore[arg-type]
     setup.store.build(inventory_build(prepare_world(tree), tree))
