@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -317,8 +316,9 @@ def _account(
 
 def _refuse_over_limit(file: str, read: int, rejects: RejectLog, limit: float) -> None:
     rejected, reasons = rejects.count(file), rejects.reasons(file)
-    # In whole rows: one row may always be rejected, unless the limit is 0.
-    if rejected <= math.ceil(round(limit * read, 6)):
+    # A single wrong time stops no file, however small; a limit of 0 means none at all.
+    spared = min(1, reasons.get("bad_timestamp", 0)) if limit else 0
+    if rejected - spared <= limit * read:
         return
     first = rejects.first(file)
     shown = "; ".join(map(str, first))

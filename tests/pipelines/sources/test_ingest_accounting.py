@@ -237,10 +237,13 @@ def test_exactly_the_allowed_share_passes(setup: Setup) -> None:
     assert setup.ingest(ingest={"max_rejected_share": limit})["raw.movielens_rejected"].rows == 2
 
 
-def test_one_bad_row_does_not_stop_a_small_file(setup: Setup) -> None:
+def test_one_wrong_time_does_not_stop_a_small_file(setup: Setup) -> None:
     write_files(setup.data, tags=["1,1,of 1969,-5"])
     stats = setup.ingest()["raw.movielens_tags"].manifest.stats
     assert (stats["rows_read"], stats["rejected"]) == (2, 1)
+    write_files(setup.data, tags=["1,1,of 1969,-5", "1,1,of 1968,-6"])
+    with pytest.raises(SourceError, match=r"2 of 3 rows rejected.*timestamp is '-5'"):
+        setup.ingest()
 
 
 @pytest.mark.faults
