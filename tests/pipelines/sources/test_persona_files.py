@@ -93,7 +93,7 @@ def test_records_of_pandas_are_read(world: GivenWorld) -> None:
 
 
 def test_a_rejected_record_names_field_and_value(world: GivenWorld) -> None:
-    world.write("personas/mine.jsonl", lines({"persona": TEXT, "home": {"town": "Ulm"}}))
+    world.write("personas/mine.jsonl", lines({"age": "30"}, {"home": {"town": "Ulm"}}))
     rejected = world.ingest(**LOOSE)["raw.persona_files_rejected"].read().row(0, named=True)
     assert (rejected["reason"], rejected["field"], rejected["value"]) == (
         "wrong_type", "home", '{"town": "Ulm"}',
