@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from pipelines.sources._protocol import (
     no_progress,
     open_source,
 )
-from pipelines.sources._rejects import RejectLog
+from pipelines.sources._rejects import Rejection, RejectLog
 from pipelines.sources._world import GENERATED, World
 from pipelines.sources.formats.files import sha256_of
 from pipelines.store import Build, Snapshot, Store, Table
@@ -317,8 +316,9 @@ def _account(
 
 def _refuse_over_limit(file: str, read: int, rejects: RejectLog, limit: float) -> None:
     rejected, reasons = rejects.count(file), rejects.reasons(file)
-    # In whole rows: one row may always be rejected, unless the limit is 0.
-    if rejected <= math.ceil(round(limit * read, 6)):
+    # A single wrong time stops no file, however small; a limit of 0 means none at all.
+    spared = min(1, reasons.get("bad_timestamp", 0)) if limit else 0
+    if rejected - spared <= limit * read:
         return
     first = rejects.first(file)
     shown = "; ".join(map(str, first))
@@ -395,16 +395,7 @@ def rejected_line(entry: Mapping[str, Any]) -> str:
     'r.csv: 1 of 40 rows rejected (2.50%): line 7 off_scale: 1,2,9.0,3'
     """
     share = f"{entry['share']:.2%}" if entry["share"] >= 0.0001 else "under 0.01%"
-    shown = "; ".join(
-        f"line {row['line']} {row['reason']}: {_at_fault(row)}" for row in entry["first"]
-    )
+    shown = "; ".join(str(Rejection(**row)) for row in entry["first"])
     more = "; …" if entry["rejected"] > len(entry["first"]) else ""
     counts = f"{entry['rejected']:,} of {entry['rows']:,} rows rejected ({share})"
     return f"{entry['file']}: {counts}: {shown}{more}"
-
-
-def _at_fault(row: Mapping[str, Any]) -> str:
-    """The field at fault and its value if the row names them, else the beginning of the row."""
-    if row.get("field") is None:
-        return " ".join(row["text"].split())
-    return f"{row['field']} is {'missing' if row['value'] is None else repr(row['value'])}"

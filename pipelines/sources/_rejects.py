@@ -44,7 +44,7 @@ class Rejection(NamedTuple):
         'line 1 bad_id: parent_asin is missing'
         """
         if self.field is None:
-            shown = repr(self.text[:_SHOWN])
+            shown = " ".join(self.text[:_SHOWN].split())
         else:
             value = "missing" if self.value is None else repr(self.value[:_SHOWN])
             shown = f"{self.field} is {value}"

@@ -165,7 +165,8 @@ class Shape:
             return cls("not_json")
         if kinds[0] != "OBJECT":
             return cls("not_object")
-        plain, single = set(), set()
+        plain: set[str] = set()
+        single: set[str] = set()
         for field, kind in zip(fields, kinds[1:], strict=True):
             if kind is None or kind == "NULL":
                 if field.required:

@@ -160,8 +160,8 @@ def test_another_code_version_reads_again(setup: Setup, monkeypatch: pytest.Monk
 
 
 def test_rejected_rows_are_listed_by_file_with_share_and_first_reasons(setup: Setup) -> None:
-    bad = ["1,77,4.0,5", "1,1,9.0,5", "1,78,4.0,5", "1,79,4.0,5"]
-    write_files(setup.data, ratings=bad, tags=["1,77,lost,5"])
+    bad = [f"1,{film},{stars},1000000005" for film, stars in ((77, 4), (1, 9), (78, 4), (79, 4))]
+    write_files(setup.data, ratings=bad, tags=["1,77,lost,1000000005"])
     setup.ingest(ingest={"max_rejected_share": 0.5})
     assert rejected_rows(setup.store, ["movielens"]) == []  # nothing is known of the present world
     tree = Settings(world={"folder": setup.data})  # type: ignore[arg-type]
@@ -179,11 +179,12 @@ def test_rejected_rows_are_listed_by_file_with_share_and_first_reasons(setup: Se
     assert tags["rejected"] == 1
     line = rejected_line(ratings)
     assert line.startswith("movielens/ml-25m/ratings.csv: 4 of 404 rows rejected (0.99%): line 402")
+    assert "line 403 off_scale: rating is '9.0'" in line
     assert line.endswith("; …")
 
 
 def test_rejected_rows_of_an_earlier_world_are_not_listed(setup: Setup) -> None:
-    write_files(setup.data, ratings=["1,77,4.0,5"])
+    write_files(setup.data, ratings=["1,77,4.0,1000000005"])
     setup.ingest()
     tree = Settings(world={"folder": setup.data})  # type: ignore[arg-type]
     setup.store.build(inventory_build(prepare_world(tree), tree))
@@ -236,10 +237,13 @@ def test_exactly_the_allowed_share_passes(setup: Setup) -> None:
     assert setup.ingest(ingest={"max_rejected_share": limit})["raw.movielens_rejected"].rows == 2
 
 
-def test_one_bad_row_does_not_stop_a_small_file(setup: Setup) -> None:
+def test_one_wrong_time_does_not_stop_a_small_file(setup: Setup) -> None:
     write_files(setup.data, tags=["1,1,of 1969,-5"])
     stats = setup.ingest()["raw.movielens_tags"].manifest.stats
     assert (stats["rows_read"], stats["rejected"]) == (2, 1)
+    write_files(setup.data, tags=["1,1,of 1969,-5", "1,1,of 1968,-6"])
+    with pytest.raises(SourceError, match=r"2 of 3 rows rejected.*timestamp is '-5'"):
+        setup.ingest()
 
 
 @pytest.mark.faults
