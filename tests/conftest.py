@@ -128,10 +128,9 @@ def s3_endpoint() -> Iterator[str]:
 
 
 @pytest.fixture
-def s3_home(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """The address of an empty home on the object store, whose credentials are set."""
+def s3_address(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An address on the object store below which there is nothing; credentials are set."""
     use(s3_endpoint, monkeypatch.setenv)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return f"s3://{BUCKET}/{uuid.uuid4().hex}"
 
 

@@ -161,8 +161,8 @@ def _build(
             warehouse.record_dbt_run(store.home, invocation.target_path, project)
         except StoreError as error:
             # dbt broke off before it could say how it went.
-            full = _disk_fault(invocation, store.scratch) or full_disk_now(store.scratch)
-            failure = failure_of(full or _start_fault(invocation, store.scratch) or error)
+            full = _disk_fault(invocation, store.home) or full_disk_now(store.home)
+            failure = failure_of(full or _start_fault(invocation, store.home) or error)
             # Somebody who has the DuckDB file open may do so for hours: it is said at once.
             failure.allow_retries = False
             raise failure from error
@@ -170,7 +170,7 @@ def _build(
         events = [e for e in events if _asked(e, asked)]
         yield from _with_rows(events, workbench)
     if not invocation.is_successful():
-        if full := _disk_fault(invocation, store.scratch):
+        if full := _disk_fault(invocation, store.home):
             raise failure_of(full)
         raise dg.Failure(
             description=_first_failures(invocation.target_path) or str(invocation.get_error()),
@@ -230,7 +230,7 @@ def _up_to_date(
     context: dg.AssetExecutionContext, workbench: PipelineContext
 ) -> list[dg.MaterializeResult[Any] | dg.AssetCheckResult] | None:
     """Recorded results of the selected models and tests; None if dbt must run."""
-    settings, home = workbench.settings, workbench.store.scratch
+    settings, home = workbench.settings, workbench.store.home
     models = {
         str(spec.metadata["dagster_dbt/unique_id"]): spec.key
         for spec in context.assets_def.specs
@@ -290,7 +290,7 @@ def _with_rows(events: list[Any], workbench: PipelineContext) -> Iterator[Any]:
         for event in events
         if not isinstance(event, dg.AssetCheckResult) and "unique_id" in (event.metadata or {})
     }
-    settings, home = workbench.settings, workbench.store.scratch
+    settings, home = workbench.settings, workbench.store.home
     memory = settings.runtime.memory_limit_mb
     views = warehouse.describe_models(home, built, memory_limit_mb=memory) if built else {}
     versions = warehouse.code_versions(settings, _manifest())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -68,7 +69,6 @@ def large_blocks_given_back() -> Iterator[bool]:
 
 
 _INVENTORY_VERSION = "world-files-1"
-_SHOWN_TEXT = 80
 #: Names of unread files that the inventory lists.
 _MAX_UNREAD = 1000
 
@@ -126,7 +126,7 @@ def ingest_build(
     }
 
     def make() -> Iterator[Table]:
-        scratch = stack.enter_context(scratch_folder(store.scratch, f"ingest-{source}"))
+        scratch = stack.enter_context(scratch_folder(store.home, f"ingest-{source}"))
         work = Workspace(
             scratch=scratch / "work",
             settings=settings,
@@ -317,10 +317,11 @@ def _account(
 
 def _refuse_over_limit(file: str, read: int, rejects: RejectLog, limit: float) -> None:
     rejected, reasons = rejects.count(file), rejects.reasons(file)
-    if rejected <= limit * read:
+    # In whole rows: one row may always be rejected, unless the limit is 0.
+    if rejected <= math.ceil(round(limit * read, 6)):
         return
     first = rejects.first(file)
-    shown = "; ".join(f"line {n} {why}: {text[:_SHOWN_TEXT]!r}" for n, why, text in first)
+    shown = "; ".join(map(str, first))
     counts = ", ".join(f"{why} {n:,}" for why, n in reasons.items())
     raise SourceError(
         f"{rejected:,} of {read:,} rows rejected, over the limit of {limit:.2%}: {counts}",
@@ -328,7 +329,7 @@ def _refuse_over_limit(file: str, read: int, rejects: RejectLog, limit: float) -
         hint=f"first: {shown}; the limit is ingest.max_rejected_share",
         details={
             "reasons": dict(reasons),
-            "rows": [{"line": n, "reason": why, "text": text} for n, why, text in first],
+            "rows": [row._asdict() for row in first],
         },
     )
 

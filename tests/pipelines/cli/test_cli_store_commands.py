@@ -52,7 +52,7 @@ def test_status_of_a_home_that_does_not_exist_says_so_and_makes_nothing(tmp_path
         "snapshots": [],
         "releases": [],
         "unfinished": [],
-        "disk": {"folder": str(home), "total": 0, "folders": {}},
+        "disk": {"total": 0, "folders": {}},
     }
     assert "understudy run" in call(home, "status").stdout
     assert not home.exists()

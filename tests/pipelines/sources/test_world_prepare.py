@@ -24,7 +24,7 @@ SAMPLE = {"films": 30, "users": 20, "ratings": 400}
 def write_files(folder: Path) -> Path:
     files = {
         "movies.csv": "movieId,title,genres\n1,Alpha (1999),Drama\n",
-        "ratings.csv": "userId,movieId,rating,timestamp\n1,1,4.0,100\n",
+        "ratings.csv": "userId,movieId,rating,timestamp\n1,1,4.0,1000000100\n",
         "links.csv": "movieId,imdbId,tmdbId\n1,1,1\n",
         "tags.csv": "userId,movieId,tag,timestamp\n",
     }
@@ -59,6 +59,16 @@ def test_a_dump_in_the_folder_is_seen(tmp_path: Path) -> None:
     assert prepare_world(settings(tmp_path / "home", folder=tmp_path / "data")).has("tmdb")
 
 
+def test_a_folder_of_unknown_files_is_described(tmp_path: Path) -> None:
+    write_files(tmp_path / "data/movielens/ml-25m")
+    (tmp_path / "data/tmdb").mkdir()
+    (tmp_path / "data/tmdb/tmdb_5000_movies.csv").write_text("id\n1\n")
+    world = prepare_world(settings(tmp_path / "home", folder=tmp_path / "data"))
+    (text,) = world.unused
+    assert "found tmdb_5000_movies.csv, which looks like Kaggle's TMDB 5000" in text
+    assert "expected movies.jsonl.gz" in text
+
+
 def test_links_without_records_are_reported_with_remedies(tmp_path: Path) -> None:
     write_files(tmp_path / "data/movielens/ml-32m")
     (text,) = prepare_world(settings(tmp_path / "home", folder=tmp_path / "data")).unused
@@ -75,9 +85,9 @@ def test_folder_of_other_files_is_named_beside_what_was_expected(tmp_path: Path)
         (tmp_path / "data/tmdb" / name).write_text("id\n1\n")
     world = prepare_world(settings(tmp_path / "home", folder=tmp_path / "data"))
     (text,) = world.unused
-    assert (
-        "not a dump: credits.csv, keywords.csv, movies_metadata.csv; expected movies.json" in text
-    )
+    assert "; found credits.csv, keywords.csv, movies_metadata.csv, which looks like" in text
+    assert "The Movies Dataset, CSV" in text
+    assert "expected movies.json" in text
     assert world.domains == {"movies"}
 
 
