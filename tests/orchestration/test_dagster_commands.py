@@ -25,7 +25,7 @@ from pipelines.config import Settings
 from pipelines.domains import DOMAINS
 
 #: Longest start of Dagster's servers (seconds).
-PATIENCE = 600
+PATIENCE = 900
 MOVIES = DOMAINS["movies"]
 BOOKS = DOMAINS["books"]
 
