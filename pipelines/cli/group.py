@@ -18,7 +18,14 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from pipelines.cli._plugins import help_line, load_command, plugin_commands
-from pipelines.cli._terminal import console, log_printable, printable, reader_gone, write_json
+from pipelines.cli._terminal import (
+    console,
+    log_printable,
+    printable,
+    reader_gone,
+    write_in_any_encoding,
+    write_json,
+)
 from pipelines.errors import UnderstudyError
 from pipelines.extras import missing_package
 
@@ -60,6 +67,7 @@ def guarded(call: Callable[[], Any], words: Sequence[str], *, debug: bool) -> in
     """
     as_json = wants("--json", words)
     log_printable()
+    write_in_any_encoding()
     try:
         try:
             result = call()
