@@ -29,6 +29,8 @@ _ESCAPED = {
 }
 #: Exit code that a shell reports for a program ended by SIGPIPE; this one returns it quietly.
 EXIT_PIPE = 141
+#: Line about Ctrl-C in a command whose results are stored as they are computed.
+INTERRUPTED = "interrupted (the same command resumes from what is stored)"
 #: Control characters but tab and line feed, and those that reorder text, as visible ones.
 _VISIBLE = (
     {c: 0x2400 + c for c in range(32) if chr(c) not in "\t\n"}

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from pipelines import personas
-from pipelines.config import Settings
+from pipelines.config import EngineSettings, Settings
 from pipelines.domains import DOMAINS, cohort_domain
 from pipelines.errors import ConfigError
 from pipelines.personas import HANDMADE, IMPORTED, is_matched
@@ -175,6 +175,15 @@ def _read_by_model(
         report.cohort_stats["reader"] = reader.metadata()
 
 
+def _asked(settings: Settings, cohort: str | None) -> list[tuple[EngineSettings, bool]]:
+    """The engine, if a model writes or reads the cohort."""
+    name = str(cohort)
+    if is_matched(name) or name.startswith(HANDMADE):
+        return []
+    chosen = settings.personas.reader if name.startswith(IMPORTED) else settings.personas.writer
+    return [(settings.engine, False)] if chosen == "model" else []
+
+
 def _stage(domain: str) -> Stage:
     def left_out(settings: Settings, name: str | None) -> str | None:
         own = cohort_domain(str(name), settings.personas.domain) == domain
@@ -187,6 +196,7 @@ def _stage(domain: str) -> Stage:
         settings=lambda settings: _settings(settings, domain),
         by_cohort=True,
         left_out=left_out,
+        asks=_asked,
     )
 
 

@@ -59,7 +59,7 @@ def test_run_that_waits_for_the_warehouse_ends_when_interrupted(
             assert run.process.wait(ENDS_WITHIN) == 130, run.output()
         finally:
             run.kill()
-    assert run.output().rstrip().endswith("error: interrupted")
+    assert run.output().rstrip().endswith(f"error: {INTERRUPTED}")
     assert "Traceback" not in run.output()
 
 
