@@ -95,7 +95,11 @@ def run(
     shown = _Steps(quiet=as_json)
     from pipelines.store.files import full_disk_errors
 
-    with bounded_end(END_AFTER, f"error: {cli.INTERRUPTED}"), shown, full_disk_errors(tree.runtime.folder):
+    with (
+        bounded_end(END_AFTER, f"error: {cli.INTERRUPTED}"),
+        shown,
+        full_disk_errors(tree.runtime.folder),
+    ):
         from orchestration.headless import run_jobs
 
         plan = plan_jobs(job, tree, shown.progress)

@@ -137,12 +137,14 @@ def ensure_user_home() -> None:
     be read is left, even if it can't be written: it has the user's credentials and models.
     """
     home = os.path.expanduser("~")  # noqa: PTH111 - Path.home raises where there is none
-    usable = os.path.isabs(home) and os.access(home, os.R_OK | os.X_OK)
+    usable = Path(home).is_absolute() and os.access(home, os.R_OK | os.X_OK)
     if not usable or (home == "/" and not os.access(home, os.W_OK)):
         os.environ["HOME"] = str(_private_folder())
-    elif not _writable(Path(home) / ".cache"):
-        # Matplotlib would make a temporary folder in each process, and say so.
-        os.environ.setdefault("MPLCONFIGDIR", str(_private_folder() / ".cache" / "matplotlib"))
+    elif not _writable(Path(home)):
+        # Matplotlib would make a temporary folder in each process, and Surprise fail.
+        caches = _private_folder() / ".cache"
+        os.environ.setdefault("MPLCONFIGDIR", str(caches / "matplotlib"))
+        os.environ.setdefault("SURPRISE_DATA_FOLDER", str(caches / "surprise"))
     if not any(os.environ.get(name) for name in ("LOGNAME", "USER", "LNAME", "USERNAME")):
         import pwd
 

@@ -29,6 +29,8 @@ from pipelines.renames import current_name
 
 #: Seeds that every server takes: 31 bits.
 _SEED_BITS = 0x7FFF_FFFF
+#: Characters that are shown of a refused text (count).
+_SHOWN = 200
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,17 @@ class _Drawn:
     likes: list[str] | None = None
     dislikes: list[str] | None = None
     faults: tuple[Fault, ...] = ()
+    #: Reason of a status other than `ok`.
+    detail: str = ""
+
+    @property
+    def reason(self) -> str | None:
+        """Reason why there is no description; None if there is one."""
+        if self.faults:
+            text = " ".join(str(self.text).split())
+            cut = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+            return f"gate {', '.join(self.faults)} refused: {cut}"
+        return None if self.status == "ok" else self.detail or self.status
 
 
 class ModelWriter(Asking):
@@ -123,6 +136,8 @@ class ModelWriter(Asking):
         self._first: Counter[str] = Counter()
         self._faults: Counter[Fault] = Counter()
         self._texts = self._again = 0
+        #: Reason why a persona has no description, with its refused text; None if all have one.
+        self.refusal: str | None = None
         self.name = engine.identity.model
         if not self.name or current_name(self.name) == "statistical":
             raise ConfigError(
@@ -192,6 +207,7 @@ class ModelWriter(Asking):
             if not pending:
                 break
             self._again += len(pending)
+        self.refusal = next(filter(None, (one.reason for one in drawn)), self.refusal)
         statuses = ["invalid" if one.faults else one.status for one in drawn]
         descriptions = [
             one.text if status == "ok" else None
@@ -222,13 +238,13 @@ class ModelWriter(Asking):
         asked = self.requests(attributes, rows=pending, draw=draw)
         for request, _, answer in self._ask(asked):
             number, grammar = request.tag
-            drawn[number] = _Drawn(answer.status)
+            drawn[number] = _Drawn(answer.status, detail=answer.detail)
             if answer.status != "ok":
                 continue
             try:
                 drawn[number] = self._read(grammar, answer.text)
-            except AnswerError:
-                drawn[number] = _Drawn("invalid")
+            except AnswerError as error:
+                drawn[number] = _Drawn("invalid", detail=str(error))
         written = [n for n in pending if drawn[n].status == "ok"]
         if self._gates is not None and written:
             texts = [str(drawn[n].text) for n in written]

@@ -25,6 +25,8 @@ __all__ = ["STAGES"]
 #: Personas per step of a generation: what is lost of the statistical writer's work by a kill (a
 #: model's replies are kept one by one in the answer store), and how often progress is reported.
 _STEP = 2_000
+#: Personas that a model writes first (count): if none of them is usable, the run stops.
+_FIRST = 16
 
 
 @contextmanager
@@ -138,9 +140,14 @@ def _written(
                 f"personas of {name}: replies", tally.answers, None
             ),
         )
-        step = settings.serving.window if chosen.writer == "model" else _STEP
-        budget = settings.serving.error_budget
-        frames = personas.generate_batches(chosen, writer=writer, batch=step, error_budget=budget)
+        asks = chosen.writer == "model"
+        frames = personas.generate_batches(
+            chosen,
+            writer=writer,
+            batch=settings.serving.window if asks else _STEP,
+            first_batch=_FIRST if asks else None,
+            error_budget=settings.serving.error_budget,
+        )
     with closing(writer):
         for frame in frames:
             parts.append(inputs.scratch / f"{len(parts):06d}.parquet")

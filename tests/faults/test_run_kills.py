@@ -15,6 +15,7 @@ from support.fork_server import ForkServer
 from support.steps import FILMS, SMALL, kill_at_step, run_small, start_run, steps_of
 
 from orchestration.instance import open_instance
+from pipelines.cli.options import INTERRUPTED
 from pipelines.store import Store
 from pipelines.warehouse import warehouse_lock
 

@@ -17,6 +17,7 @@ from support.fork_server import ForkServer
 from support.steps import FILMS, PATIENCE, StartedRun, start_run
 
 from orchestration.instance import open_instance
+from pipelines.cli.options import INTERRUPTED
 from pipelines.store import Store
 from pipelines.warehouse import warehouse_lock
 
