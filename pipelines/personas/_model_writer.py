@@ -47,12 +47,13 @@ class _Drawn:
 
     @property
     def reason(self) -> str | None:
-        """Reason why there is no description; None if there is one."""
-        if self.faults:
-            text = " ".join(str(self.text).split())
-            cut = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-            return f"gate {', '.join(self.faults)} refused: {cut}"
-        return None if self.status == "ok" else self.detail or self.status
+        """Reason why there is no description, and the text; None if there is one."""
+        if self.status == "ok" and not self.faults:
+            return None
+        gates = f"gate {', '.join(self.faults)} refused" if self.faults else ""
+        text = " ".join((self.text or "").split())
+        cut = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+        return f"{gates or self.detail or self.status}: {cut}" if cut else gates or self.detail
 
 
 class ModelWriter(Asking):
