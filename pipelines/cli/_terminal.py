@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import orjson
 import typer
@@ -95,9 +95,15 @@ def _encoded_plainly(error: UnicodeError) -> tuple[str, int]:
     return plain_ascii(error.object[error.start : error.end]), error.end
 
 
+def _is_unicode(stream: TextIO) -> bool:
+    return (stream.encoding or "utf-8").lower().startswith("utf")
+
+
 def write_in_any_encoding() -> None:
-    """Let standard output and error take all text, whatever their encoding."""
+    """Let standard output and error take all text, whatever their encoding; children's too."""
     codecs.register_error("plain", _encoded_plainly)
+    if not _is_unicode(sys.stdout):
+        os.environ["PYTHONIOENCODING"] = f"{sys.stdout.encoding}:replace"
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # not where a test captures it
             stream.reconfigure(errors="plain")
@@ -159,7 +165,7 @@ def write_json(payload: Any) -> None:
     )
     # Such characters stand within strings only, where an escape means the same.
     text = data.decode().translate(_ESCAPED)
-    if not (sys.stdout.encoding or "utf-8").lower().startswith("utf"):
+    if not _is_unicode(sys.stdout):
         text = re.sub(r"[^\x00-\x7f]", lambda match: json.dumps(match[0])[1:-1], text)
     try:
         sys.stdout.write(text)

@@ -18,6 +18,11 @@ TITLE = "Amélie · 3½ ★ → 天気"
 Run = Callable[[Callable[[], object]], str]
 
 
+@pytest.fixture(autouse=True)
+def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "utf-8")
+
+
 @pytest.fixture(params=["ascii", "latin-1", "cp1252", "utf-8"])
 def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command with an output of one encoding; the text that a reader decodes."""
