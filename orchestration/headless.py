@@ -389,7 +389,7 @@ class _Watch:
 
 
 def _of_model(event: dg.DagsterEvent) -> bool:
-    """True for the failure of a step whose model can't do its work: a rerun would ask it again."""
+    """True for the failure of a step whose model can't do its work."""
     data = event.step_failure_data.user_failure_data
     kind = data.metadata.get("error") if data else None
     return kind is not None and kind.value in {"AnswerError", "EngineError"}

@@ -359,8 +359,8 @@ def _takes(annotation: Any, constraints: Iterable[Any] = ()) -> str:
     """
     kind, inner = get_origin(annotation), get_args(annotation)
     if kind is Annotated:
-        own = (c for a in inner[1:] for c in getattr(a, "metadata", (a,)))
-        return _takes(inner[0], (*constraints, *own))
+        more = (c for a in inner[1:] for c in getattr(a, "metadata", (a,)))
+        return _takes(inner[0], (*constraints, *more))
     if kind is Literal:
         return f"one of {', '.join(map(str, inner))}"
     if kind is tuple:
@@ -416,9 +416,9 @@ def _reject_unknown(
                 hint=f"did you mean {known}?" if near else "see docs/reference/settings.md",
             )
         inner = _section_of(field.annotation)
-        for one in value if isinstance(value, list | tuple) else (value,):
-            if inner is not None and isinstance(one, Mapping):
-                _reject_unknown(inner, one, here, origin)
+        for entry in value if isinstance(value, list | tuple) else (value,):
+            if inner is not None and isinstance(entry, Mapping):
+                _reject_unknown(inner, entry, here, origin)
 
 
 def _reject_secrets(

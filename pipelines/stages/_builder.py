@@ -143,17 +143,19 @@ def check_models(
     from pipelines.llm.engines import check_engine
 
     changed = False
-    done: list[tuple[EngineSettings, bool]] = []
-    for stage in (one for one in stages if one.by_cohort or one.asks is not None):
+    checked: list[tuple[EngineSettings, bool]] = []
+    for stage in stages:
+        if not stage.by_cohort and stage.asks is None:
+            continue
         if stage.left_out is not None and stage.left_out(settings, cohort) is not None:
             continue
-        asked = [] if stage.asks is None else list(stage.asks(settings, cohort))
-        without = [one for one in asked if one[0].kind == "none"]
-        changed = changed or bool(without) or not _as_stored(stage, store, settings, cohort)
-        for engine, choices in asked if changed else ():
-            if (engine, choices) not in done:
-                check_engine(engine, settings.serving, choices=choices)
-                done.append((engine, choices))
+        uses = [] if stage.asks is None else list(stage.asks(settings, cohort))
+        unset = any(engine.kind == "none" for engine, _ in uses)
+        changed = changed or unset or not _as_stored(stage, store, settings, cohort)
+        for use in uses if changed else ():
+            if use not in checked:
+                check_engine(use[0], settings.serving, choices=use[1])
+                checked.append(use)
 
 
 def _as_stored(stage: Stage, store: Store, settings: Settings, cohort: str | None) -> bool:

@@ -418,9 +418,10 @@ def _asked(settings: Settings, domain: str) -> dict[str, Any]:
 
 def _engines(scoring: ScoringSettings, engine: EngineSettings) -> list[tuple[EngineSettings, bool]]:
     """Engines of the rater, or of an ensemble's members; ``engine`` has those that name none."""
-    members = [member for member in scoring.ensemble if member.rater in _MODELS]
-    asked = [member.engine or engine for member in members]
-    return [(one, True) for one in (*asked, *([engine] if scoring.rater in _MODELS else []))]
+    engines = [m.engine or engine for m in scoring.ensemble if m.rater in _MODELS]
+    if scoring.rater in _MODELS:
+        engines.append(engine)
+    return [(engine, True) for engine in engines]
 
 
 def _fitted_on(name: str, inputs: Inputs) -> tuple[str, ...]:

@@ -81,8 +81,8 @@ def check_engine(
         from pipelines.llm.engines.tokens import model_tokenizer
 
         model_tokenizer(engine, serving)
-        found = find_checkpoint(engine.model, engine.revision, serving.models, serving.home)
-        for file in found.weight_files():
+        checkpoint = find_checkpoint(engine.model, engine.revision, serving.models, serving.home)
+        for file in checkpoint.weight_files():
             try:
                 with safe_open(file, "np"):
                     pass
@@ -91,8 +91,8 @@ def check_engine(
         return
     with closing(cls.open(engine, serving)) as opened:
         if choices:
-            asked = Request((Message("user", "Yes or no?"),), constraint=Choice(("yes", "no")))
-            [answer] = opened.submit([asked])
+            request = Request((Message("user", "Yes or no?"),), constraint=Choice(("yes", "no")))
+            [answer] = opened.submit([request])
             if answer.status == "invalid":
                 raise EngineError(
                     "the model can't be asked for ratings",
