@@ -6,7 +6,6 @@ import os
 import platform
 import re
 import shutil
-import socket
 import sys
 import time
 import uuid
@@ -263,17 +262,9 @@ def check_token(settings: Settings, _home: Path) -> Finding:
 def check_port(settings: Settings, _home: Path) -> Finding:
     """The UI's port is free."""
     port = settings.runtime.ui_port
-    with socket.socket() as probe:
-        # As a web server would: a port in TIME_WAIT counts as free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return Finding(
-                "warn",
-                f"{port} is taken",
-                "the UI may be running; else set UNDERSTUDY_RUNTIME__UI_PORT",
-            )
+    if fault := cli.port_fault("127.0.0.1", port):
+        advice = "the UI may be running; else set UNDERSTUDY_RUNTIME__UI_PORT"
+        return Finding("warn", f"{port}: {fault}", advice)
     return _ok(f"{port} is free")
 
 
@@ -497,7 +488,10 @@ _STYLE = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 def doctor(
-    home: cli.HomeOption = None, config: cli.ConfigOption = None, as_json: cli.JsonOption = False
+    settings: cli.SetOption = None,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Check this installation, machine and language model; exit code 1 if a check fails.
 
@@ -506,7 +500,7 @@ def doctor(
     JSON: {"checks": [{"name", "status": "ok", "warn" or "fail", "found",
     "advice"}], "summary": {"ok", "warn", "fail"}}.
     """
-    settings = cli.open_settings(home, config)
+    tree = cli.open_settings(home, config, settings)
     checks = {**CHECKS, "engines": check_engines}
     rows: list[dict[str, str]] = []
 
@@ -518,10 +512,10 @@ def doctor(
     ) as advance:
         for name, check in checks.items():
             advance(0, text=name)
-            note(name, check(settings, settings.runtime.folder))
+            note(name, check(tree, tree.runtime.folder))
             advance()
         advance(0, text="language model")
-        for name, finding in model_findings(settings):
+        for name, finding in model_findings(tree):
             note(name, finding)
         advance()
     counts = Counter(str(row["status"]) for row in rows)

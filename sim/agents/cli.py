@@ -107,11 +107,12 @@ def agents(
     world = AgentWorld.open(
         opened, cast=cast, per_page=per_page, pages=pages, traits=traits, graph=graph
     )
-    shown = open_recommender(recommender).fit(opened)
+    # A model that can't be used is found before a recommender is trained.
     mind = open_brain(
         brain, settings=tree, **cli.key_values(options, "--brain-option", "rounds=2")
     ).open(world)
     try:
+        shown = open_recommender(recommender).fit(opened)
         folder = out or default_folder(
             tree.runtime.home, world, mind, shown, agents=number, seed=seed
         )
@@ -208,19 +209,24 @@ def show(
 
 
 def _print_visit(screen: Console, payload: dict[str, Any], run: Simulation, home: Path) -> None:
-    agent, titles = payload["agent"], _titles(run, home)
+    from sim.environment.text import persona_lines
+
+    agent = payload["agent"]
+    items, persona = _release_rows(run, home, agent["persona_id"])
     screen.print(
         f"Agent {agent['agent']}: {agent['persona_id']}"
         + (f", user {agent['user_id']}" if agent["user_id"] else "")
         + f"; brain {agent['brain']}, recommender {agent['recommender']}",
         style="bold",
     )
+    for line in () if persona is None else persona_lines(persona):
+        screen.print(line)
     for page in payload["pages"]:
         views = [v for v in payload["views"] if v["view"] == page["view"]]
         what = "looks closer" if views and views[0]["clicked"] else f"page {page['page']}"
         screen.print(f"\nView {page['view']}, {what}")
         for v in views:
-            name = titles.get(v["item_id"], v["item_id"])
+            name = items.get(v["item_id"], v["item_id"])
             done = f"watched, {v['rating']} of 5" if v["watched"] else "not watched"
             remark = " ".join(t for t in (v["reason"], v["feeling"]) if t)
             screen.print(f"  {v['position'] + 1}. {name}: {done}. {remark}".rstrip())
@@ -243,15 +249,27 @@ def _print_visit(screen: Console, payload: dict[str, Any], run: Simulation, home
     screen.print(f"{run.identity['note']} Release {run.identity['release']}.")
 
 
-def _titles(run: Simulation, home: Path) -> dict[str, str]:
-    """Titles by item id; none where the release is no longer in the store."""
+def _release_rows(
+    run: Simulation, home: Path, persona_id: str
+) -> tuple[dict[str, str], dict[str, Any] | None]:
+    """Titles with years and genres by item id, and the persona's row.
+
+    Nothing where the release is no longer in the store.
+    """
+    import polars as pl
+
     from pipelines.errors import ReleaseError
     from pipelines.prompts import one_line
     from sim import open_release
+    from sim.environment.text import item_text
 
     try:
-        items = open_release(run.identity["release"], home=home)["items"]
+        release = open_release(run.identity["release"], home=home)
     except ReleaseError:
-        return {}
-    rows = items.polars(["item_id", "title"]).iter_rows()
-    return {item: one_line(title) for item, title in rows}
+        return {}, None
+    rows = release["items"].polars(["item_id", "title", "year", "genres"]).iter_rows(named=True)
+    people = release["personas"].lazy().filter(pl.col("persona_id") == persona_id).collect()
+    return (
+        {row["item_id"]: one_line(item_text(row)) for row in rows},
+        next(people.iter_rows(named=True), None),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from pipelines.personas import (
     load_writer,
     sample_attributes,
 )
-from pipelines.personas._gates import TextGates
+from pipelines.personas._gates import FAULTS, TextGates
 from pipelines.personas._slots import slots_grammar
 from pipelines.personas.testing import WriterContract
 from pipelines.prompts import persona_prompt_digest
@@ -246,6 +247,25 @@ def test_a_text_that_fails_every_time_is_invalid_and_refuses_the_cohort() -> Non
     assert model.tally.calls == 4
     with pytest.raises(AnswerError, match=r"2 of 2 personas have no description.*2 invalid"):
         generate(settings(count=2), writer=writer(scripted(), settings(), gates=TextGates()))
+
+
+def test_refused_cohort_names_the_gate_and_shows_a_text() -> None:
+    with pytest.raises(AnswerError) as refused:
+        generate(settings(count=2), writer=writer(scripted(), settings(), gates=TextGates()))
+    shown = re.search(r"gate ([a-z_, ]+) refused: (.+) \(2 invalid", str(refused.value))
+    assert shown is not None, refused.value
+    assert set(shown[1].split(", ")) <= set(FAULTS)
+    assert 0 < len(shown[2]) <= 201
+
+
+def test_model_that_writes_no_usable_text_is_asked_for_one_batch_only() -> None:
+    model = writer(scripted(), settings(draws=2, count=400), gates=TextGates())
+    frames = generate_batches(
+        settings(count=400), writer=model, batch=100, first_batch=3, error_budget=0.5
+    )
+    with pytest.raises(AnswerError, match="3 of 3 personas have no description"):
+        next(frames)
+    assert model.tally.calls == 6
 
 
 def test_a_failed_text_within_the_error_budget_leaves_its_persona_out() -> None:
