@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, distribution, requires, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +25,7 @@ from pipelines.cli import options as cli
 from pipelines.cli._status import stagings
 from pipelines.cli._terminal import human_bytes
 from pipelines.errors import StoreError, UnderstudyError
+from pipelines.extras import DISTRIBUTION
 from pipelines.paths import ObjectPath
 
 if TYPE_CHECKING:
@@ -64,9 +65,9 @@ def check_packages(_settings: Settings, _home: Path) -> Finding:
     from packaging.specifiers import SpecifierSet
 
     try:
-        wanted = [Requirement(r) for r in requires("understudy") or []]
+        wanted = [Requirement(r) for r in requires(DISTRIBUTION) or []]
     except PackageNotFoundError:
-        return Finding("fail", "understudy is not installed", "run `make run`")
+        return Finding("fail", f"{DISTRIBUTION} is not installed", "run `make run`")
     broken = []
     for requirement in wanted:
         if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
@@ -298,7 +299,7 @@ def check_install(_settings: Settings, _home: Path) -> Finding:
             f"commands not registered: {', '.join(sorted(missing))}",
             "reinstall the package: run `make run`",
         )
-    return _ok(f"understudy {distribution('understudy').version}; commands {', '.join(names)}")
+    return _ok(f"understudy {version(DISTRIBUTION)}; commands {', '.join(names)}")
 
 
 #: By name, in the order they are shown.

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
-from support.core_only import in_core
+from support.core_only import CORE, in_core
 
 import understudy
 from pipelines.errors import MissingPackageError
-from pipelines.extras import missing_package
+from pipelines.extras import extra_of, missing_package
 
 
 def test_core_has_at_most_ten_dependencies(repository: Path) -> None:
@@ -38,7 +40,7 @@ def test_every_extra_is_part_of_all(repository: Path) -> None:
         "docs",
         "ui",
     }
-    assert extras["all"] == ["understudy[pipeline,models,tune,train,agents,s3,cluster]"]
+    assert extras["all"] == ["understudy-recsys[pipeline,models,tune,train,agents,s3,cluster]"]
 
 
 def test_core_reads_a_release(repository: Path, tmp_path: Path) -> None:
@@ -84,13 +86,31 @@ print(env.step(3)[4]["rating_status"])
 def test_missing_package_names_its_extra(code: str, extra: str, repository: Path) -> None:
     done = in_core(code, repository)
     assert done.returncode != 0
-    assert f"pip install 'understudy[{extra}]'" in done.stderr.splitlines()[-1]
+    assert f"pip install 'understudy-recsys[{extra}]'" in done.stderr.splitlines()[-1]
+
+
+def _imported(file: Path) -> set[str]:
+    """Top-level names of the modules that a file imports, anywhere in it."""
+    nodes = list(ast.walk(ast.parse(file.read_text("utf-8"))))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    return {name.partition(".")[0] for name in names}
+
+
+def test_every_imported_package_has_an_extra(repository: Path) -> None:
+    ours = {"pipelines", "sim", "orchestration", "understudy"}
+    files = [file for top in ours for file in (repository / top).rglob("*.py")]
+    imported = set().union(*map(_imported, files)) - ours - CORE - set(sys.stdlib_module_names)
+    # vLLM has an environment of its own; contracts for others' tests are run by pytest.
+    assert {name for name in imported if extra_of(name) is None} == {"vllm", "pytest"}
 
 
 def test_missing_package_is_an_import_error_too() -> None:
     error = missing_package(ModuleNotFoundError("no", name="dagster.core"), where="here")
     assert isinstance(error, ImportError)
-    expected = "the package dagster is not installed: here (pip install 'understudy[pipeline]')"
+    expected = (
+        "the package dagster is not installed: here (pip install 'understudy-recsys[pipeline]')"
+    )
     assert str(error) == expected
 
 

@@ -70,7 +70,7 @@ def lines() -> Iterator[tuple[Path, list[str]]]:
 
 def own_command_lines() -> Iterator[object]:
     for page, words in lines():
-        if words[0] in ("understudy", "sim"):
+        if words[0] == "understudy":
             yield pytest.param(words, id=f"{page.name}: {' '.join(words)}")
 
 
@@ -153,7 +153,7 @@ def test_commands_of_others_name_what_exists() -> None:
                 values = getattr(Settings(), section)
                 assert not field or hasattr(values, field), where
         else:
-            ours = program in ("understudy", "sim", "python", "python3.11", "pre-commit")
+            ours = program in ("understudy", "python", "python3.11", "pre-commit")
             assert ours or words[0] in OTHER_PROGRAMS, where
 
 

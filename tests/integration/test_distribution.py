@@ -202,7 +202,7 @@ print([name for name in ("torch", "dagster", "dbt", "pandas") if name in sys.mod
     personas, packages = map(int, counts.split())
     assert personas == 6
     assert packages <= 20
-    assert missing.endswith("(pip install 'understudy[env]')")
+    assert missing.endswith("(pip install 'understudy-recsys[env]')")
     assert heavy == "[]"
 
 
@@ -212,4 +212,4 @@ def test_command_of_the_core_names_the_extra(name: str, core: Path, tmp_path: Pa
         [core.with_name(name), "status"], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 2
-    assert done.stderr.strip().endswith("(pip install 'understudy[env]')")
+    assert done.stderr.strip().endswith("(pip install 'understudy-recsys[env]')")
