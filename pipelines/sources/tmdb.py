@@ -27,7 +27,6 @@ from pipelines.licences import Licence
 from pipelines.sources._folders import pick_files
 from pipelines.sources._protocol import Progress, RawTable, Source, Workspace, no_progress
 from pipelines.sources.formats.lines import MAX_LINE, numbered_lines
-from pipelines.sources.tmdb_api import TmdbCache
 
 __all__ = ["CODE_VERSION", "RecordFaultError", "TmdbSource", "WantedFilms", "flatten", "to_frame"]
 
@@ -408,6 +407,8 @@ class TmdbSource(Source):
     code_version: ClassVar[str] = CODE_VERSION
 
     def __init__(self, settings: Settings, *, progress: Progress = no_progress) -> None:
+        from pipelines.sources.tmdb_api import TmdbCache  # it loads httpx: the terms need none
+
         super().__init__(settings, progress=progress)
         self.cache = TmdbCache(settings.runtime.folder / "cache" / "tmdb")
 
