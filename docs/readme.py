@@ -31,9 +31,7 @@ DESCRIPTION = 5
 TABLES = ("graph_triples", "interactions", "items", "personas", "preference_scores")
 PARTS = ("Similarity of score histograms", "Error on the latest", "Personas beside people")
 ROWS = ("random", "popular", "mean-rating", "best common list", "a2c", "oracle")
-COLUMNS = 5
-
-
+COLUMNS = ("recommender", "Average reward", "Headroom earned", "Liked, top 10", "Disliked, top 10")
 #: A figure with its interval.
 FIGURE = re.compile(r"(-?\d+\.\d+) \[(-?\d+\.\d+), (-?\d+\.\d+)\]")
 
@@ -91,9 +89,14 @@ def training(homes: Path) -> str:
     """Rows and columns of the report that README's code prints."""
     code = re.findall(r"^```python\n(.*?)^```", README.read_text("utf-8"), re.M | re.S)
     shown = _real(homes).python(next(block for block in code if "= train(" in block))
-    rows = [row.split("|") for row in shown.splitlines() if row.startswith("|")]
-    chosen = [row for n, row in enumerate(rows) if n < 2 or row[1].strip() in ROWS]
-    return "\n".join(f"{'|'.join(row[: COLUMNS + 1])}|" for row in chosen)
+    head, line, *rows = (
+        [cell.strip() for cell in row.strip("|").split("|")]
+        for row in shown.splitlines()
+        if row.startswith("|")
+    )
+    places = [head.index(column) for column in COLUMNS]
+    chosen = [head, line, *(row for row in rows if row[0] in ROWS)]
+    return "\n".join(f"| {' | '.join(row[n] for n in places)} |" for row in chosen)
 
 
 @cache
