@@ -530,7 +530,7 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
             "\nNext:\n"
             + "".join(f"  {command:{width}}  {what}\n" for command, what in lines)
             + "\n"
-            "  from sim import open_release\n"
+            "  from understudy import open_release\n"
             f"  open_release('{first}@latest'{argument})['items'].polars()",
             soft_wrap=True,
             highlight=False,

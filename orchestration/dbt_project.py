@@ -19,6 +19,7 @@ from filelock import FileLock
 from orchestration.naming import OWNERS, SHARED, asset_key, domain_of
 from pipelines.domains import DOMAINS
 from pipelines.errors import ConfigError
+from pipelines.extras import install_hint
 from pipelines.paths import cache_folder
 
 __all__ = ["PROJECT", "ModelNames", "dbt_executable", "manifest_path", "parsed_path"]
@@ -37,7 +38,7 @@ def dbt_executable() -> str:
     found = str(beside) if beside.exists() else shutil.which("dbt")
     if not found:
         raise ConfigError(
-            "dbt is not installed", where=str(beside.parent), hint="run `make install` again"
+            "dbt is not installed", where=str(beside.parent), hint=install_hint("pipeline")
         )
     return found
 

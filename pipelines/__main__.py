@@ -1,4 +1,4 @@
-"""The console scripts ``understudy`` and ``sim``: here, to import the command line alone."""
+"""The console script ``understudy``: here, to import the command line alone."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from pipelines.extras import missing_package
 from pipelines.seeding import uniform
 from sim.experiments._comments import real_comments
 from sim.experiments._context import ExperimentContext
@@ -143,16 +144,10 @@ def valence_of(texts: pl.Series) -> Floats:
 
 @cache
 def _vader() -> Any:
-    from pipelines.errors import ConfigError
-
     try:
         from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
-    except ModuleNotFoundError:
-        raise ConfigError(
-            "vaderSentiment is not installed",
-            where="experiment feeling",
-            hint="pip install vaderSentiment",
-        ) from None
+    except ModuleNotFoundError as error:
+        raise missing_package(error, where="experiment feeling") from None
     return SentimentIntensityAnalyzer().polarity_scores
 
 

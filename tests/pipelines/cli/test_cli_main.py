@@ -86,7 +86,7 @@ def test_without_arguments_the_help_is_shown_and_the_code_is_2(understudy: Under
 def test_version_is_the_package_version() -> None:
     result = CliRunner().invoke(app, ["--version"])
     assert result.exit_code == 0
-    assert result.stdout == f"understudy {importlib.metadata.version('understudy')}\n"
+    assert result.stdout == f"understudy {importlib.metadata.version('understudy-recsys')}\n"
 
 
 @pytest.mark.parametrize("kind", SUBCLASSES)
