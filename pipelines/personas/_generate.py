@@ -74,7 +74,9 @@ def generate_batches(
     failed: list[pl.DataFrame] = []
     for first in range(start, start + count, batch):
         index = np.arange(first, min(first + batch, start + count), dtype=np.int64)
-        attributes = sample_attributes(settings.seed, cohort, index, lists)
+        attributes = sample_attributes(
+            settings.seed, cohort, index, lists, min_age=settings.min_age
+        )
         written = writer.write(attributes)
         kept = attributes.drop(written.columns, strict=False)
         frame = pl.concat([kept, written], how="horizontal")
