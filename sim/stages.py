@@ -26,9 +26,9 @@ __all__ = [
 #: Tables of visits, in the order in which they are written.
 SIMULATED = ("agents", "views", "pages", "memories")
 #: Raised with `sim.agents.CODE_VERSION`, whose package is too heavy to load with definitions.
-AGENTS_VERSION = "4"
+AGENTS_VERSION = "5"
 #: Raised with `sim.experiments.CODE_VERSION`.
-EXPERIMENTS_VERSION = "2"
+EXPERIMENTS_VERSION = "3"
 #: Raised with `sim.dialogue` CODE_VERSION and with the figures of its report.
 DIALOGUES_VERSION = "1"
 #: Brains whose visits depend on nothing but the release and the configuration.
@@ -285,7 +285,9 @@ def simulation_stage(
             from sim import agents as visits
             from sim.recommenders import open_recommender
 
-            release = Release(stored)
+            release, people = Release(stored), None
+            if cast == "matched":
+                release, people = visits.match_people(release, settings.matching)
             world = visits.AgentWorld.open(
                 release, cast=cast, per_page=per_page, pages=pages, traits=traits, graph=graph
             )
@@ -307,6 +309,8 @@ def simulation_stage(
             rows = [visits.visit_row(run) for run in runs]
             report.texts["figures"] = visits.markdown(runs, rows)
             report.shown.update(failed=sum(row.failed for row in rows), note=mind.note)
+            if people:
+                report.shown["people"] = people
             report.plots.update(visits.pictures(runs, rows, world.histogram))
             stats = {"figures": [row.as_json() for row in rows], "runs": [r.identity for r in runs]}
             for table in SIMULATED:

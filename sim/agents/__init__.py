@@ -10,6 +10,7 @@ from sim.agents._choice import logistic
 from sim.agents._figures import FIGURES, VisitRow, markdown, pictures, visit_row, visit_values
 from sim.agents._log import TABLES
 from sim.agents._loop import Visits
+from sim.agents._matching import match_people
 from sim.agents._minari import write_visits
 from sim.agents._pages import SIMILAR, Card, Cards, page_lists
 from sim.agents._protocol import (
@@ -79,6 +80,7 @@ __all__ = [
     "judge_pairs",
     "logistic",
     "markdown",
+    "match_people",
     "open_brain",
     "page_lists",
     "pictures",

@@ -12,11 +12,13 @@ import numpy as np
 import orjson
 import polars as pl
 
+from pipelines.contracts import MATCHED_DOMAINS
 from pipelines.errors import ConfigError
 from pipelines.hints import nearest
 from pipelines.raters import rescale, scale_named, source_scale
 from pipelines.seeding import hash_ids
 from sim._release import Release
+from sim.agents._matching import how_to_match
 from sim.agents._protocol import Floats, Ints
 from sim.environment import Cast, Catalogue, known_items, persona_traits, persona_users, split_rows
 
@@ -256,9 +258,7 @@ def _people(release: Release, matched: bool, traits: bool) -> pl.DataFrame:
         raise ConfigError(
             "no persona is matched to a real user" if matched else "every persona is a real user",
             where=f"{release.ref}, personas",
-            hint="run the job match_personas and publish, or use the cast personas"
-            if matched
-            else "use the cast matched",
+            hint=_without_people(release) if matched else "use the cast matched",
         )
     tiers: dict[str, pl.Expr | pl.Series] = {n: pl.lit(v) for n, v in TRAITS.items()}
     if traits and "training_traits" in release:
@@ -271,6 +271,12 @@ def _people(release: Release, matched: bool, traits: bool) -> pl.DataFrame:
     frame = frame.filter(chosen)
     rank = pl.Series("rank", hash_ids(frame["persona_id"]))
     return frame.with_columns(rank).sort("rank", "persona_id").drop("rank")
+
+
+def _without_people(release: Release) -> str:
+    if release.domain not in MATCHED_DOMAINS:
+        return f"people of {release.domain} are not matched: use the cast personas"
+    return f"{how_to_match(release.domain)} publish some, or use the cast personas"
 
 
 #: Columns of `training_traits` in the order of `TRAITS`. Variety is that of Agent4Rec's code: the

@@ -86,7 +86,7 @@ def agents(
     played again with other seeds.
 
     JSON: {"release", "brain", "recommender", "agents", "failed", "p_view": [value, low, high],
-    "n_like", "p_like", "n_exit", "s_sat", "folder", "minari", "note", "assumed"}.
+    "n_like", "p_like", "n_exit", "s_sat", "folder", "minari", "note", "people", "assumed"}.
     """
     if context.invoked_subcommand is not None:
         return
@@ -95,6 +95,7 @@ def agents(
         ASSUMED_FILE,
         AgentWorld,
         default_folder,
+        match_people,
         open_brain,
         simulate,
         visit_row,
@@ -104,6 +105,9 @@ def agents(
 
     tree = cli.open_settings(home, config, settings)
     opened = open_release(cli.full_ref(release, tree), home=tree.runtime.home)
+    people = None
+    if cast == "matched":
+        opened, people = match_people(opened, tree.matching)
     world = AgentWorld.open(
         opened, cast=cast, per_page=per_page, pages=pages, traits=traits, graph=graph
     )
@@ -137,6 +141,7 @@ def agents(
         "folder": str(run.folder),
         "minari": None if dataset is None else str(dataset),
         "note": mind.note,
+        "people": people,
         "assumed": ASSUMED_FILE,
     }
     cli.emit(payload, lambda screen: _render(screen, run, row, payload), as_json=as_json)
@@ -158,6 +163,8 @@ def _render(screen: Console, run: Simulation, row: VisitRow, payload: dict[str, 
         f"{payload['release']}."
     )
     screen.print(f"{payload['note']} Assumed: {payload['assumed']}.")
+    if payload["people"]:
+        screen.print(payload["people"])
     screen.print(f"Tables: {run.folder}")
     if payload["minari"]:
         screen.print(f"Minari dataset: {payload['minari']}")
