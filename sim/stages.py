@@ -226,6 +226,7 @@ def scores_stage(
     )
 
 
+_AGREE = "remarks_agree_with_ratings"
 _READABLE, _BETTER = "replies_are_readable", "statistical_beats_the_baselines"
 
 
@@ -307,6 +308,10 @@ def simulation_stage(
                         )
                     )
             rows = [visits.visit_row(run) for run in runs]
+            said = [visits.remark_report(run, world).as_json() for run in runs]
+            agree = not any(one["contradictions"] for one in said)
+            details = dict(zip(recommenders, said, strict=True))
+            report.checks.append(CheckRecord(_AGREE, agree, "warn", details=details))
             report.texts["figures"] = visits.markdown(runs, rows)
             report.shown.update(failed=sum(row.failed for row in rows), note=mind.note)
             if people:
@@ -327,6 +332,13 @@ def simulation_stage(
         code_version=version,
         open=simulated,
         after=tuple(f"releases.{name}" for name, d in DOMAINS.items() if not d.choice_sets),
+        checks=(
+            Check(
+                _AGREE,
+                "What agents say contradicts neither their ratings nor the items' genres.",
+                blocking=False,
+            ),
+        ),
         name="simulate_agents",
         preview=False,
     )

@@ -146,7 +146,7 @@ def _personas(evidence: Evidence) -> View:
 
 
 def _ages(evidence: Evidence) -> View:
-    """One row per cohort: distance of its ages from the census (from its minimum age); examples are the bands."""
+    """One row per cohort: distance of its ages from the census'; examples are the bands."""
     counts = _sampled(evidence).group_by("cohort", "age").agg(n=pl.len())
     rows, examples = [], []
     for (cohort,), part in _by_cohort(counts):

@@ -35,6 +35,7 @@ from sim.agents._protocol import (
     Requests,
 )
 from sim.agents._registry import BRAINS, open_brain
+from sim.agents._remarks import RemarkReport, fault_of, remark_report
 from sim.agents._run import CODE_VERSION, Simulation, default_folder, simulate, visit
 from sim.agents._world import AgentWorld, History, ItemTexts
 
@@ -69,6 +70,7 @@ __all__ = [
     "Past",
     "ReflectRequests",
     "Reflections",
+    "RemarkReport",
     "Replies",
     "Requests",
     "Simulation",
@@ -77,6 +79,7 @@ __all__ = [
     "assumed",
     "classify_items",
     "default_folder",
+    "fault_of",
     "judge_pairs",
     "logistic",
     "markdown",
@@ -84,6 +87,7 @@ __all__ = [
     "open_brain",
     "page_lists",
     "pictures",
+    "remark_report",
     "simulate",
     "visit",
     "visit_row",

@@ -86,7 +86,8 @@ def agents(
     played again with other seeds.
 
     JSON: {"release", "brain", "recommender", "agents", "failed", "p_view": [value, low, high],
-    "n_like", "p_like", "n_exit", "s_sat", "folder", "minari", "note", "people", "assumed"}.
+    "n_like", "p_like", "n_exit", "s_sat", "remarks": {"feelings", "most_frequent",
+    "contradictions", "examples"}, "folder", "minari", "note", "people", "assumed"}.
     """
     if context.invoked_subcommand is not None:
         return
@@ -97,6 +98,7 @@ def agents(
         default_folder,
         match_people,
         open_brain,
+        remark_report,
         simulate,
         visit_row,
         write_visits,
@@ -138,6 +140,7 @@ def agents(
     payload: dict[str, Any] = {
         "release": opened.ref,
         **row.as_json(),
+        "remarks": remark_report(run, world).as_json(),
         "folder": str(run.folder),
         "minari": None if dataset is None else str(dataset),
         "note": mind.note,
@@ -162,6 +165,13 @@ def _render(screen: Console, run: Simulation, row: VisitRow, payload: dict[str, 
         f"{row.agents:,} agents{left}; brain {row.brain}, recommender {row.recommender}, release "
         f"{payload['release']}."
     )
+    said = payload["remarks"]
+    if said["feelings"]:
+        screen.print(
+            f"{said['feelings']:,} feelings about watched items, the most frequent text "
+            f"{said['most_frequent']:.1%} of them; texts that contradict their rating, item or "
+            f"persona: {said['contradictions']:,}."
+        )
     screen.print(f"{payload['note']} Assumed: {payload['assumed']}.")
     if payload["people"]:
         screen.print(payload["people"])

@@ -236,7 +236,11 @@ class ExperimentContext:
         """Name, fitted values and world of a brain, for keys of cells."""
         world = self.world_of(brain)
         shape = {name: getattr(world, name) for name in ("cast", "pages", "per_page")}
-        habits: dict[str, Any] = {"traits": world.traits, "graph": world.graph, "people": len(world)}
+        habits: dict[str, Any] = {
+            "traits": world.traits,
+            "graph": world.graph,
+            "people": len(world),
+        }
         if world.matched:
             habits["matches"] = world.release["matched_personas"].version
         texts = None if world.texts is None else world.texts.digest
