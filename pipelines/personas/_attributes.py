@@ -47,8 +47,8 @@ def sample_attributes(
     ``index`` are positions in the cohort, of shape (n,); each row depends on (seed, cohort,
     position) only. By default the packaged lists of the movies are drawn from. Ages have their
     shares among people from ``min_age`` (years) on; everything else depends on the age as ever.
-    Columns: ``index, domain, name, age, gender, job, hobby, likes, dislikes, leniency, manner, activity, conformity,
-    text_seed``; `text_seed` (uint64) is the writer's source of variety.
+    Columns: ``index, domain, name, age, gender, job, hobby, likes, dislikes, leniency, manner,
+    activity, conformity, text_seed``; `text_seed` (uint64) is the writer's source of variety.
     """
     lists = lists or load_lists()
     key = combine(seed, hash_text(cohort), index.astype(np.uint64))

@@ -155,7 +155,8 @@ def opinion(ratings: Floats) -> Ints:
 _NOT = r"(?<!\bnot )(?<!\bnever )(?<!n't )(?<!\bfar from )"
 _BAD = re.compile(
     _NOT + r"\b(?:dislike[ds]?|hate[ds]?|loathed?|regret(?:ted)?|bored me"
-    r"|(?:was|is|so|too) (?:boring|dull)|waste of (?:my )?time|left me cold|disappoint(?:ed|ing|ment)|poorly made|terrible|awful"
+    r"|(?:was|is|so|too) (?:boring|dull)|waste of (?:my )?time|left me cold"
+    r"|disappoint(?:ed|ing|ment)|poorly made|terrible|awful"
     r"|(?:did not|didn't|do not|don't) (?:like|enjoy|please|care for)|not (?:to )?my taste)\b",
     re.IGNORECASE,
 )
