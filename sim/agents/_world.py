@@ -130,7 +130,8 @@ class AgentWorld:
         Raises
         ------
         ConfigError
-            If the cast is unknown or empty, or a count is below 1 or above the items.
+            If the cast is unknown or empty, a count is below 1 or above the items, or the release
+            is of products.
         ReleaseError
             If the release lacks a table that is needed.
         """
@@ -139,6 +140,12 @@ class AgentWorld:
         for name, value in (("per_page", per_page), ("pages", pages)):
             if value < 1:
                 raise ConfigError(f"{name} is {value}", where="agents", hint="at least 1")
+        if release.domain not in MATCHED_DOMAINS:
+            raise ConfigError(
+                f"agents do not visit {release.domain}",
+                where=release.ref,
+                hint=f"releases of {', '.join(MATCHED_DOMAINS)}; shoppers: understudy dialogue run",
+            )
         release.require("items", "personas", "interactions", "splits")
         catalogue = Catalogue.read(release)
         if len(catalogue) < per_page:
@@ -258,7 +265,9 @@ def _people(release: Release, matched: bool, traits: bool) -> pl.DataFrame:
         raise ConfigError(
             "no persona is matched to a real user" if matched else "every persona is a real user",
             where=f"{release.ref}, personas",
-            hint=_without_people(release) if matched else "use the cast matched",
+            hint=f"{how_to_match(release.domain)} publish some, or use the cast personas"
+            if matched
+            else "use the cast matched",
         )
     tiers: dict[str, pl.Expr | pl.Series] = {n: pl.lit(v) for n, v in TRAITS.items()}
     if traits and "training_traits" in release:
@@ -271,12 +280,6 @@ def _people(release: Release, matched: bool, traits: bool) -> pl.DataFrame:
     frame = frame.filter(chosen)
     rank = pl.Series("rank", hash_ids(frame["persona_id"]))
     return frame.with_columns(rank).sort("rank", "persona_id").drop("rank")
-
-
-def _without_people(release: Release) -> str:
-    if release.domain not in MATCHED_DOMAINS:
-        return f"people of {release.domain} are not matched: use the cast personas"
-    return f"{how_to_match(release.domain)} publish some, or use the cast personas"
 
 
 #: Columns of `training_traits` in the order of `TRAITS`. Variety is that of Agent4Rec's code: the
