@@ -39,7 +39,9 @@ def test_thousands_of_visits_hold_no_contradiction(
     assert found.feelings > 4_000
     assert found.faults.to_dicts() == []
     assert found.most_frequent <= 0.02
-    views = run.table("views").drop_nulls("feeling").collect()
+    views = run.table("views").collect()
+    assert views["reason"].value_counts(normalize=True)["proportion"].max() <= 0.02
+    views = views.drop_nulls("feeling")
     liked = views.filter(pl.col("rating") >= 4)
     assert not liked["feeling"].str.contains("(?i)dislike|bored|regret|disappoint|not my").any()
     assert set(liked["valence"]) == {"positive"}
