@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import html
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -227,6 +229,47 @@ class Table:
         )
 
 
+class _FrameTable(Table):
+    """A table of a release that is a frame in memory."""
+
+    def __init__(self, name: str, dataset: str, frame: pl.DataFrame) -> None:
+        self.name, self._dataset, self._frame = name, dataset, frame
+
+    @property
+    def dataset(self) -> str:
+        return self._dataset
+
+    @property
+    def version(self) -> str:
+        data = io.BytesIO()
+        self._frame.write_ipc(data)
+        return hashlib.sha256(data.getvalue()).hexdigest()[:16]
+
+    @property
+    def rows(self) -> int:
+        return self._frame.height
+
+    @property
+    def schema(self) -> dict[str, str]:
+        return {name: str(kind) for name, kind in self._frame.schema.items()}
+
+    def lazy(self) -> pl.LazyFrame:
+        return self._frame.lazy()
+
+    def polars(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        return self._frame.select(self._known(columns) or self._frame.columns)
+
+    def arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        return self.polars(columns).to_arrow()
+
+    def duckdb(
+        self, connection: duckdb.DuckDBPyConnection | None = None
+    ) -> duckdb.DuckDBPyRelation:
+        import duckdb
+
+        return (connection or duckdb.connect()).from_arrow(self.arrow())
+
+
 class Release(Mapping[str, Table]):
     """A published dataset: a mapping of short table names to :class:`Table`.
 
@@ -424,6 +467,37 @@ class Release(Mapping[str, Table]):
             f"<table><caption>{html.escape(head)}</caption><thead><tr><th>table</th>"
             f"<th>rows</th><th>version</th></tr></thead><tbody>{rows}</tbody></table>"
         )
+
+
+class _ReleaseView(Release):
+    def __init__(self, base: Release, frames: Mapping[str, pl.DataFrame]) -> None:
+        super().__init__(base._stored)
+        self._open |= base._open
+        for name, frame in frames.items():
+            self._open[name] = _FrameTable(name, f"{base.domain}.{name}", frame)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._stored.tables, **self._open})
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._open or super().__contains__(name)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+def release_view(release: Release, frames: Mapping[str, pl.DataFrame]) -> Release:
+    """The release with tables of its domain replaced, or added, by frames in memory.
+
+    Its reference is that of the release: what is stored under it names the frames' versions too.
+    """
+    return _ReleaseView(release, frames)
 
 
 @contextmanager

@@ -78,7 +78,9 @@ def generate_batches(
     edges = [start, *range(start + (first_batch or batch), start + count, batch), start + count]
     for first, end in itertools.pairwise(edges):
         index = np.arange(first, end, dtype=np.int64)
-        attributes = sample_attributes(settings.seed, cohort, index, lists)
+        attributes = sample_attributes(
+            settings.seed, cohort, index, lists, min_age=settings.min_age
+        )
         written = writer.write(attributes)
         kept = attributes.drop(written.columns, strict=False)
         frame = pl.concat([kept, written], how="horizontal")

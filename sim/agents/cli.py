@@ -86,7 +86,8 @@ def agents(
     played again with other seeds.
 
     JSON: {"release", "brain", "recommender", "agents", "failed", "p_view": [value, low, high],
-    "n_like", "p_like", "n_exit", "s_sat", "folder", "minari", "note", "assumed"}.
+    "n_like", "p_like", "n_exit", "s_sat", "remarks": {"feelings", "most_frequent",
+    "contradictions", "examples"}, "folder", "minari", "note", "people", "assumed"}.
     """
     if context.invoked_subcommand is not None:
         return
@@ -95,7 +96,9 @@ def agents(
         ASSUMED_FILE,
         AgentWorld,
         default_folder,
+        match_people,
         open_brain,
+        remark_report,
         simulate,
         visit_row,
         write_visits,
@@ -104,6 +107,9 @@ def agents(
 
     tree = cli.open_settings(home, config, settings)
     opened = open_release(cli.full_ref(release, tree), home=tree.runtime.home)
+    people = None
+    if cast == "matched":
+        opened, people = match_people(opened, tree.matching)
     world = AgentWorld.open(
         opened, cast=cast, per_page=per_page, pages=pages, traits=traits, graph=graph
     )
@@ -135,9 +141,11 @@ def agents(
     payload: dict[str, Any] = {
         "release": opened.ref,
         **row.as_json(),
+        "remarks": remark_report(run, world).as_json(),
         "folder": str(run.folder),
         "minari": None if dataset is None else str(dataset),
         "note": mind.note,
+        "people": people,
         "assumed": ASSUMED_FILE,
     }
     cli.emit(payload, lambda screen: _render(screen, run, row, payload), as_json=as_json)
@@ -158,7 +166,16 @@ def _render(screen: Console, run: Simulation, row: VisitRow, payload: dict[str, 
         f"{row.agents:,} agents{left}; brain {row.brain}, recommender {row.recommender}, release "
         f"{payload['release']}."
     )
+    said = payload["remarks"]
+    if said["feelings"]:
+        screen.print(
+            f"{said['feelings']:,} feelings about watched items, the most frequent text "
+            f"{said['most_frequent']:.1%} of them; texts that contradict their rating, item or "
+            f"persona: {said['contradictions']:,}."
+        )
     screen.print(f"{payload['note']} Assumed: {payload['assumed']}.")
+    if payload["people"]:
+        screen.print(payload["people"])
     screen.print(f"Tables: {run.folder}")
     if payload["minari"]:
         screen.print(f"Minari dataset: {payload['minari']}")

@@ -100,9 +100,8 @@ class Feeling:
             "Valence is VADER's compound score (Hutto and Gilbert 2014), of a lexicon of 7,500 "
             "words with rules for negation and degree; SimUSER uses PyABSA. Correlations are over "
             "ratings, intervals over people.",
-            "The statistical brain chooses among phrases by the sign of rating less expectation, "
-            "so that its correlation shows how its phrases read to VADER and how often a surprise "
-            "goes with a high rating, and no feeling.",
+            "The statistical brain chooses among phrases by the rating: its correlation shows how "
+            "they read to VADER, and no feeling.",
         ]
         if not comments.height:
             notes.append(

@@ -101,8 +101,10 @@ def test_a_model_that_decides_on_genres_fills_the_columns() -> None:
         return draw_reply(request)
 
     model = writer(scripted(watched), settings(genres="model", count=30))
-    frame = generate(settings(genres="model", count=30, cohort="c"), writer=model)
+    chosen = settings(genres="model", count=30, cohort="c", min_age=4)
+    frame = generate(chosen, writer=model)
     CONTRACTS["movies.personas"].validate(frame)
+    assert frame["age"].min() < 13
     assert set(frame["writer"]) == {"scripted-writer"}
     for row in frame.iter_rows(named=True):
         assert row["likes"]
@@ -111,7 +113,7 @@ def test_a_model_that_decides_on_genres_fills_the_columns() -> None:
         if row["age"] < 13:
             assert not {"Crime", "Horror", "Thriller"} & {*row["likes"], *row["dislikes"]}
     # It is the model's word, not the sampler's.
-    sampled = sample_attributes(7, "c", np.arange(30))
+    sampled = sample_attributes(7, "c", np.arange(30), min_age=4)
     assert frame["likes"].to_list() != sampled["likes"].to_list()
     assert "Give an opinion of: Action" in asked[-1].messages[1].content
 
