@@ -19,8 +19,10 @@ _PERSON_COLUMNS = ("age_band", "gender", "occupation")
 
 
 def write_movielens(export: Export) -> None:
-    """``ratings.csv``, ``movies.csv``, ``links.csv`` as MovieLens has them, and ``users.csv``.
+    """MovieLens' ``ratings.csv``, ``movies.csv``, ``links.csv``, ``tags.csv``, and a ``users.csv``.
 
+    A release has no people's tags, and LensKit's loader needs some: ``tags.csv`` holds each item's
+    genres, by a user without ratings whose number follows the last one.
     Ids are numbers: MovieLens' own of its films, else places in the order of our ids, which are
     in ``links.csv`` and ``users.csv``. Personas' ratings have no time: their timestamp is 0.
     """
@@ -33,17 +35,19 @@ def write_movielens(export: Export) -> None:
     year = pl.col("year").cast(pl.String)
     title = pl.concat_str("title", pl.lit(" ("), year, pl.lit(")"))
     numbered = items.join(keys.lazy(), on="item_id", maintain_order="left")
+    some = pl.col("genres").list.len() > 0
+    genres = pl.when(some).then("genres").otherwise(pl.lit(["(no genres listed)"]))
     _csv(
         export,
         "movies.csv",
         numbered.select(
-            "movieId",
-            title=pl.coalesce(title, "title"),
-            genres=pl.when(pl.col("genres").list.len() > 0)
-            .then(pl.col("genres").list.join("|"))
-            .otherwise(pl.lit("(no genres listed)")),
+            "movieId", title=pl.coalesce(title, "title"), genres=genres.list.join("|")
         ),
     )
+    tags = numbered.select(
+        pl.lit(people.height + 1).alias("userId"), "movieId", tag=genres, timestamp=pl.lit(0)
+    )
+    _csv(export, "tags.csv", tags.explode("tag"))
     schema = items.collect_schema().names()
     links: dict[str, Any] = {}
     if "imdb_id" in schema:
