@@ -72,8 +72,8 @@ def test_forked_worker_refuses_polars_in_one_line(
 
 @pytest.mark.parametrize("retriever", ["recent", "features", "embedding", "graph"])
 def test_forked_worker_finds_its_parents_world(home: Path, retriever: str) -> None:
-    options = {"retriever": retriever}
-    assert forked(rewards_of, home, options) == rewards_of(home, options)
+    expected = rewards_of(home, {"retriever": retriever})
+    assert forked(rewards_of, home, {"retriever": retriever}) == expected
 
 
 @pytest.mark.parametrize("observation", ["ratings", "compact"])
