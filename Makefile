@@ -11,7 +11,7 @@ WORKERS ?= 2
 # Tests write and sync many small files: in memory, where a folder for it has 8 GB to spare.
 SCRATCH := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8000000 {print "/dev/shm"}')
 PYTEST := $(if $(SCRATCH),TMPDIR=$(SCRATCH)) OMP_NUM_THREADS=1 $(BIN)/python -m pytest \
-          -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+          -q -n $(WORKERS) --max-worker-restart 0
 
 # make run DATA=<folder> | SOURCE=ml-latest-small | HOME_DIR=<store folder> | ARGS="--json"
 RUN_ARGS := $(if $(DATA),--data "$(DATA)") $(if $(SOURCE),--source $(SOURCE)) \
@@ -21,7 +21,7 @@ RUN_ARGS := $(if $(DATA),--data "$(DATA)") $(if $(SOURCE),--source $(SOURCE)) \
 # compile what it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install run run-llm ui test test-lowest test-fast coverage soak test-ui vllm test-vllm test-vllm-engine lint types imports format docs site bench clean
+.PHONY: help install run run-llm ui test test-pipeline test-all test-lowest coverage soak test-ui vllm test-vllm test-vllm-engine lint types imports format docs site bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -73,14 +73,17 @@ types: $(STAMP)  ## mypy, strict in pipelines and sim
 imports: $(STAMP)  ## import-linter: imports go down only
 	@$(BIN)/lint-imports
 
-test: lint imports  ## everything that CI runs: lint, types, import contracts, every test
-	@$(BIN)/mypy & types=$$!; $(PYTEST) --durations=15; tests=$$?; wait $$types && exit $$tests
+test: lint imports types  ## with every commit: lint, types, import contracts, and every promise once
+	@$(PYTEST) --dist worksteal -m "not pipeline and not night" --durations=10
 
-coverage: $(STAMP)  ## every test, with coverage of the lines (half as long again)
-	@$(PYTEST) --cov --cov-report=term --cov-report=xml
+test-pipeline: $(STAMP)  ## with every merge: whole runs, real files, the wheel, a browser, kills, real clients
+	@$(PYTEST) --dist loadfile --no-loadscope-reorder -m "pipeline and not night" --durations=15
 
-test-fast: $(STAMP)  ## the tests that take seconds
-	@$(PYTEST) -q -m "not slow and not ui and not integration"
+test-all: lint imports types  ## at night: every test, kills at every step, full disks, an object store
+	@$(PYTEST) --dist loadfile --no-loadscope-reorder --durations=25
+
+coverage: $(STAMP)  ## the tests of `make test`, with coverage of the lines (half as long again)
+	@$(PYTEST) --dist worksteal -m "not pipeline and not night" --cov --cov-report=term --cov-report=xml
 
 soak: $(STAMP)  ## kill runs at named steps and random moments for MINUTES (30), then verify
 	@$(BIN)/python benchmarks/soak/soak.py --minutes $(or $(MINUTES),30) $(ARGS)
@@ -100,15 +103,15 @@ test-lowest: $(STAMP)  ## the oldest packages that the metadata of core, env, tr
 	@OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider tests/pipelines/config \
 	  tests/pipelines/store/test_store_releases.py tests/sim/test_sim_episode.py tests/sim/test_sim_release.py \
 	  tests/sim/test_sim_environment.py
-	@OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider -m "not slow" tests/sim/training
+	@OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider -m "not pipeline and not night" tests/sim/training
 	@$(LOWEST_INSTALL) -e ".[train,pipeline,agents]" $(LOWEST_TESTS)
-	@OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider -m "not slow" \
+	@OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider -m "not pipeline and not night" \
 	  -k "not bad_table or books" tests/orchestration/test_definitions.py tests/pipelines/stages \
 	  tests/pipelines/quality/test_quality_expectations.py tests/sim/agents tests/sim/recommenders/test_collaborative.py \
 	  tests/sim/test_sim_episodes.py
 
-test-ui: $(STAMP)  ## the browser test alone (needs chromium and its driver)
-	@$(BIN)/python -m pytest -q -m ui
+test-ui: $(STAMP)  ## the browser tests alone (they need chromium and its driver)
+	@$(BIN)/python -m pytest -q tests/ui
 
 VLLM := .venv-vllm
 VLLM_STAMP := $(VLLM)/.installed

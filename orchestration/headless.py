@@ -355,17 +355,18 @@ class _Watch:
 
     def _check(self, check: Any) -> None:
         title = f"{check.asset_key.to_user_string()}: {check.check_name}"
+        message = f": {check.description}" if check.description else ""
         status = check.metadata.get("status")
         if status is not None and status.value == "not applicable":
             self.report.checks_not_applicable += 1
         elif check.passed:
             self.report.checks_passed += 1
         elif check.severity == dg.AssetCheckSeverity.WARN:
-            self.report.checks_warned.append(title)
-            self.observe("check", title, 0.0, "warning")
+            self.report.checks_warned.append(title + message)
+            self.observe("check", title, 0.0, f"warning{message}")
         else:
             self.report.checks_failed.append(title)
-            self.observe("check", title, 0.0, "failed")
+            self.observe("check", title, 0.0, f"failed{message}")
 
 
 def _interrupted(error: Any) -> bool:

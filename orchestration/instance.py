@@ -21,7 +21,7 @@ from sqlalchemy.pool import QueuePool
 
 from orchestration.assets import COHORTS
 from pipelines.domains import cohort_domain
-from pipelines.paths import home_path, scratch_of
+from pipelines.paths import home_path
 from pipelines.store.files import whole_file
 
 __all__ = ["DAGSTER_YAML", "add_cohorts", "dagster_home", "end_dead_runs", "open_instance"]
@@ -67,11 +67,8 @@ retention:
 
 
 def dagster_home(home: Path) -> Path:
-    """Folder of the instance below ``home``, made with its `dagster.yaml` if it is missing.
-
-    Of a home on an object store it is below the home's folder on this machine.
-    """
-    folder = scratch_of(home_path(home)).resolve() / "dagster"
+    """Folder of the instance below ``home``, made with its `dagster.yaml` if it is missing."""
+    folder = home_path(home).resolve() / "dagster"
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "dagster.yaml"
     if not target.exists():

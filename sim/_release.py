@@ -286,12 +286,12 @@ class Release(Mapping[str, Table]):
     @property
     def path(self) -> Path:
         """The lock file."""
-        return Path(self._stored.path)
+        return self._stored.path
 
     @property
     def home(self) -> Path:
-        """Folder of the store that holds it."""
-        return Path(self._stored.home)
+        """Folder of the store that holds it, or the address that it was pushed to."""
+        return self._stored.home
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -377,9 +377,9 @@ class Release(Mapping[str, Table]):
         IntegrityError
             Stored bytes are not those that were committed; all problems are in its details.
         """
-        from pipelines.store import Store
+        from pipelines.store import verify_release
 
-        report = Store(self._stored.home).verify(self._stored, lineage=lineage)
+        report = verify_release(self._stored, lineage=lineage)
         if not report.ok:
             raise IntegrityError(
                 f"{self.ref} is not as published: {report.problems[0]}",
@@ -465,7 +465,8 @@ def open_release(
     ref
         ``"movies@latest"``, ``"movies@<version>"`` (or the start of one), ``"movies"``,
         ``"latest"`` (the newest of the configured release name), the path of a lock file, or an
-        address such as ``"s3://bucket/home/movies@latest"``, whose columns are read in ranges.
+        address such as ``"s3://bucket/prefix/movies@latest"`` of a release that was pushed to an
+        object store, whose columns are read in ranges (extra ``s3``).
     home
         The store's folder; default the settings' (``UNDERSTUDY_HOME``, else ``.understudy``).
     verify

@@ -161,13 +161,16 @@ def _build(
             warehouse.record_dbt_run(store.home, invocation.target_path, project)
         except StoreError as error:
             # dbt broke off before it could say how it went.
-            full = _disk_fault(invocation, store.scratch) or full_disk_now(store.scratch)
-            raise failure_of(full or error) from error
+            full = _disk_fault(invocation, store.home) or full_disk_now(store.home)
+            failure = failure_of(full or _start_fault(invocation, store.home) or error)
+            # Somebody who has the DuckDB file open may do so for hours: it is said at once.
+            failure.allow_retries = False
+            raise failure from error
         asked = context.op_execution_context.selected_output_names
         events = [e for e in events if _asked(e, asked)]
         yield from _with_rows(events, workbench)
     if not invocation.is_successful():
-        if full := _disk_fault(invocation, store.scratch):
+        if full := _disk_fault(invocation, store.home):
             raise failure_of(full)
         raise dg.Failure(
             description=_first_failures(invocation.target_path) or str(invocation.get_error()),
@@ -192,6 +195,23 @@ def _disk_fault(invocation: DbtCliInvocation, home: Path) -> StoreError | None:
     return full_disk_error(reported, home)
 
 
+def _start_fault(invocation: DbtCliInvocation, home: Path) -> StoreError | None:
+    """Error of a dbt run that left no results, in dbt's words; None if it wrote them."""
+    target = invocation.target_path
+    if (target / "run_results.json").exists():
+        return None
+    file, code = target / dbt_program.FAILURE, invocation.process.returncode
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    if fault := warehouse.database_fault(text, warehouse.WarehouseLayout(home).database):
+        return fault
+    ended = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return StoreError(
+        f"dbt {ended} and left no results" + (f": {text}" if text else ""),
+        where=str(target / "dbt.log"),
+        hint="" if text else "did it run out of memory? see the log",
+    )
+
+
 def _streamed(invocation: DbtCliInvocation) -> list[Any]:
     """The events of a dbt run; its process has ended when this returns or raises."""
     invocation.termination_timeout_seconds = DBT_GRACE
@@ -210,7 +230,7 @@ def _up_to_date(
     context: dg.AssetExecutionContext, workbench: PipelineContext
 ) -> list[dg.MaterializeResult[Any] | dg.AssetCheckResult] | None:
     """Recorded results of the selected models and tests; None if dbt must run."""
-    settings, home = workbench.settings, workbench.store.scratch
+    settings, home = workbench.settings, workbench.store.home
     models = {
         str(spec.metadata["dagster_dbt/unique_id"]): spec.key
         for spec in context.assets_def.specs
@@ -270,7 +290,7 @@ def _with_rows(events: list[Any], workbench: PipelineContext) -> Iterator[Any]:
         for event in events
         if not isinstance(event, dg.AssetCheckResult) and "unique_id" in (event.metadata or {})
     }
-    settings, home = workbench.settings, workbench.store.scratch
+    settings, home = workbench.settings, workbench.store.home
     memory = settings.runtime.memory_limit_mb
     views = warehouse.describe_models(home, built, memory_limit_mb=memory) if built else {}
     versions = warehouse.code_versions(settings, _manifest())

@@ -24,8 +24,7 @@ from pipelines import instructions
 from pipelines.cli import options as cli
 from pipelines.cli._status import stagings
 from pipelines.cli._terminal import human_bytes
-from pipelines.errors import StoreError, UnderstudyError
-from pipelines.paths import ObjectPath
+from pipelines.errors import UnderstudyError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -176,16 +175,8 @@ def check_model(settings: Settings, _home: Path) -> Finding:
     return _ok(found)
 
 
-def check_home(settings: Settings, home: Path) -> Finding:
+def check_home(_settings: Settings, home: Path) -> Finding:
     """The home can be written."""
-    if isinstance(settings.runtime.home, ObjectPath):
-        from pipelines.store.objects import ObjectFiles
-
-        try:
-            ObjectFiles(settings.runtime.home).probe()
-        except StoreError as error:
-            return Finding("fail", error.what, error.hint or "")
-        return _ok(f"{settings.runtime.home}, with conditional writes; all else in {home}")
     folder = _existing(home)
     probe = folder / f".understudy-probe-{uuid.uuid4().hex}"
     try:
@@ -418,7 +409,14 @@ def _loaded(engine: Engine, seconds: float) -> Finding:
         parts.append(f"context {facts['context']:,} tokens")
     parts.append(f"ready in {seconds:.1f} s")
     found = "; ".join(parts) + f"; distributions by {facts.get('distributions', 'unknown')}"
-    return Finding("ok", found)
+    if facts.get("thinks"):
+        switch = facts.get("thinking_switch")
+        found += f"; the model thinks{f', turned off by {next(iter(switch))}' if switch else ''}"
+    left_out = facts.get("left_out")
+    if not left_out:
+        return Finding("ok", found)
+    words = "; ".join(f"{name} ({reason})" for name, reason in left_out.items())
+    return Finding("warn", found, f"left out, because the server refuses it: {words}")
 
 
 def _scale_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:

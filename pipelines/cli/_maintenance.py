@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.cli import options as cli
-from pipelines.paths import needs_folder
 
 Facts = Mapping[str, Any]
 
@@ -44,7 +43,6 @@ def gc(
     from pipelines.store import Store
 
     settings = cli.open_settings(home, config)
-    needs_folder(settings.runtime.home, "gc")
     store = Store(settings.runtime.home)
     answers = UnusedReport(0, 0, 0)
 
@@ -106,9 +104,7 @@ def backup(
     """
     from pipelines.store import Store
 
-    source = cli.open_settings(home, config).runtime.home
-    needs_folder(source, "backup")
-    store = Store(source)
+    store = Store(cli.open_settings(home, config).runtime.home)
     with cli.progress_bar("writing", unit="bytes", disable=as_json) as advance:
         done = store.backup(target, advance)
     payload = {"file": str(target), **asdict(done)}

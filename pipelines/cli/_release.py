@@ -1,4 +1,4 @@
-"""``understudy release``: list, show, verify, compare and export releases."""
+"""``understudy release``: list, show, verify, push, compare and export releases."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ release_app = typer.Typer(no_args_is_help=True)
 
 @release_app.callback()
 def release() -> None:
-    """List, show, verify, compare and export releases."""
+    """List, show, verify, push, compare and export releases."""
 
 
 @release_app.command("list")
@@ -212,6 +212,46 @@ def verify(
             )
 
     cli.emit(payload, render, as_json=as_json)
+
+
+@release_app.command()
+def push(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="S3://BUCKET/PREFIX", help="Where to; credentials in AWS_* variables."
+        ),
+    ],
+    release: cli.RefArgument = "latest",
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
+) -> None:
+    """Copy a release to an object store, from where open_release("s3://…") reads it.
+
+    Its files are verified first. Files that are there already are not uploaded
+    again: an interrupted push is finished by running it again. NAME@latest is
+    there the release that was pushed last.
+
+    JSON: {"release", "address", "files", "bytes", "uploaded_files", "uploaded_bytes"}.
+    """
+    settings = cli.open_settings(home, config)
+    store = _store(settings)
+    found = store.release(cli.full_ref(release, settings))
+    total = sum(lock.bytes for lock in found.tables.values())
+    with cli.progress_bar(
+        f"pushing {found.name}", total=total, unit="bytes", disable=as_json
+    ) as advance:
+        pushed = store.push(found, target, lambda _, size: advance(size))
+
+    def render(screen: Console) -> None:
+        screen.print(
+            f"{pushed.address}: {pushed.files} files, {cli.human_bytes(pushed.bytes)}; "
+            f"{pushed.uploaded_files} uploaded, {cli.human_bytes(pushed.uploaded_bytes)}.",
+            soft_wrap=True,
+        )
+
+    cli.emit({"release": str(found), **asdict(pushed)}, render, as_json=as_json)
 
 
 #: Shifts shown in the terminal: the index at least, and how many of a table.

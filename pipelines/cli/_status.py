@@ -11,7 +11,6 @@ import typer
 
 from pipelines.cli import options as cli
 from pipelines.errors import ReleaseError, StoreError
-from pipelines.paths import home_path
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,8 +32,7 @@ def status(
     JSON: {"home", "exists", "snapshots": [{"dataset", "version", "rows",
     "bytes", "created_at", "problem"}], "releases": [{"name", "version",
     "world", "created_at", "tables", "problem"}], "unfinished": [{"path",
-    "bytes", "modified_at", "in_progress"}], "disk": {"folder", "total",
-    "folders"}}; "unfinished" and "disk" cover this machine only.
+    "bytes", "modified_at", "in_progress"}], "disk": {"total", "folders"}}.
     If "problem" reports damage, the other values are null. With
     --releases, "snapshots" is empty.
     """
@@ -44,16 +42,14 @@ def status(
 
 
 def _collect(runtime: RuntimeSettings, *, tables: bool) -> dict[str, Any]:
-    from pipelines.store.objects import open_files
-
-    home, folder = home_path(runtime.home), runtime.folder
+    home = runtime.folder
     out: dict[str, Any] = {
         "home": str(home),
-        "exists": home.is_dir() if home == folder else bool(open_files(home).names(home)),
+        "exists": home.is_dir(),
         "snapshots": [],
         "releases": [],
         "unfinished": [],
-        "disk": {"folder": str(folder), "total": 0, "folders": {}},
+        "disk": {"total": 0, "folders": {}},
     }
     if not out["exists"]:
         return out
@@ -65,11 +61,9 @@ def _collect(runtime: RuntimeSettings, *, tables: bool) -> dict[str, Any]:
     pointers = store.files.sizes(home / "refs" / "releases")
     names = sorted(name.removesuffix(".json") for name in pointers if name.endswith(".json"))
     out["releases"] = [_release(store, name) for name in names]
-    if not folder.is_dir():
-        return out
-    out["unfinished"] = stagings(folder)
-    folders = disk_use(folder)
-    out["disk"] |= {"total": sum(folders.values()), "folders": folders}
+    out["unfinished"] = stagings(home)
+    folders = disk_use(home)
+    out["disk"] = {"total": sum(folders.values()), "folders": folders}
     return out
 
 
@@ -164,9 +158,7 @@ def _render(payload: dict[str, Any], screen: Console, *, tables: bool) -> None:
     if not payload["exists"]:
         screen.print("It does not exist yet: `understudy run` makes it.")
         return
-    folder, used = payload["disk"]["folder"], cli.human_bytes(payload["disk"]["total"])
-    beside = "" if folder == payload["home"] else f" in {folder}"
-    screen.print(f"disk  {used}{beside}", soft_wrap=True)
+    screen.print(f"disk  {cli.human_bytes(payload['disk']['total'])}")
     screen.print()
     if payload["releases"]:
         grid = cli.table(

@@ -14,10 +14,11 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 def _home(path: Path) -> Path:
-    return home_path(path) if str(path).startswith("s3:") else path
+    home_path(path)
+    return path
 
 
-#: A folder, or an address ``s3://<bucket>/<prefix>``.
+#: A folder; ConfigError for an address.
 Home = Annotated[Path, AfterValidator(_home)]
 
 #: Settings whose values are names of raters and writers.

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from pipelines.config._base import Home, Section, Share
 from pipelines.config._models import EngineSettings
-from pipelines.paths import home_path, scratch_of
+from pipelines.paths import home_path
 
 
 class SampleSettings(Section):
@@ -45,7 +45,17 @@ class WorldSettings(Section):
         description="Folder with original files in the documented layout (docs/data.md); "
         "overrides `source`. Only the files' contents are hashed, never this path.",
     )
-    variant: Literal["auto", "ml-latest-small", "ml-25m", "ml-32m", "ml-1m", "ml-100k"] = Field(
+    variant: Literal[
+        "auto",
+        "ml-latest-small",
+        "ml-25m",
+        "ml-32m",
+        "ml-20m",
+        "ml-latest",
+        "ml-10m",
+        "ml-1m",
+        "ml-100k",
+    ] = Field(
         "auto",
         description="MovieLens archive to use from `folder`; `auto`: the only one, or "
         "ml-latest-small if there are several.",
@@ -375,7 +385,9 @@ class QualitySettings(Section):
     """Thresholds of the checks on whole datasets."""
 
     min_tmdb_coverage: Share = Field(
-        0.4, description="Minimum share of items with a plot text; below it, publishing is blocked."
+        0.4,
+        description="Minimum share of films with a plot, a cast and a director where there are "
+        "TMDB records; below it, a check warns.",
     )
     max_row_drop: Share = Field(
         0.5,
@@ -734,9 +746,7 @@ class RuntimeSettings(Section):
 
     home: Home = Field(
         Path(".understudy"),
-        description="The store's folder (UNDERSTUDY_HOME is read too), or an address "
-        "s3://<bucket>/<prefix> of tables and releases; all else is then in a folder below "
-        "~/.cache/understudy/homes (XDG_CACHE_HOME).",
+        description="The store's folder, on a local disk (UNDERSTUDY_HOME is read too).",
     )
     memory_limit_mb: int = Field(
         4096, ge=256, description="DuckDB's memory limit (MiB); above it, DuckDB spills to disk."
@@ -784,8 +794,8 @@ class RuntimeSettings(Section):
 
     @property
     def folder(self) -> Path:
-        """Folder of this machine for all but tables and releases: the home, if it is a folder."""
-        return scratch_of(home_path(self.home))
+        """The home as an absolute path."""
+        return home_path(self.home)
 
 
 class ExecutionSettings(Section):

@@ -47,7 +47,6 @@ from pipelines.config._sections import (
     WorldSettings,
 )
 from pipelines.errors import ConfigError
-from pipelines.paths import scratch_of
 
 ENV_PREFIX = "UNDERSTUDY_"
 #: Variables with the prefix that are not settings keys.
@@ -116,7 +115,7 @@ class Settings(BaseSettings):
     def _place_models(self) -> Self:
         # Engines are opened from `engine` and `serving` alone and know of no home.
         home = self.runtime.home.expanduser()
-        placed = {"models": self.serving.models or scratch_of(home) / "models"}
+        placed = {"models": self.serving.models or home / "models"}
         placed["home"] = self.serving.home or home
         # The tree is frozen; this is still its construction.
         object.__setattr__(self, "serving", self.serving.model_copy(update=placed))

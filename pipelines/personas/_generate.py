@@ -82,11 +82,13 @@ def generate_batches(
         lost = pl.concat(failed)
         if lost.height > error_budget * count:
             counts = lost["status"].value_counts(sort=True).rows()
+            problem = getattr(writer, "problem", "")
             raise AnswerError(
                 f"{lost.height} of {index[-1] + 1 - start} personas have no description",
                 where=f"cohort {cohort}, writer {writer.name}",
                 hint=", ".join(f"{n} {status}" for status, n in counts)
-                + f"; serving.error_budget allows {error_budget:.0%} of {count}",
+                + f"; serving.error_budget allows {error_budget:.0%} of {count}"
+                + (f"; the last one: {problem}" if problem else ""),
                 details={"rows": lost.head(10).to_dicts()},
             )
         yield _rows(frame.filter(pl.col("status") == "ok"), cohort, writer)

@@ -27,6 +27,8 @@ from pipelines.prompts import (
 )
 from pipelines.renames import current_name
 
+#: Characters of a refused text that an error shows.
+_SHOWN = 300
 #: Seeds that every server takes: 31 bits.
 _SEED_BITS = 0x7FFF_FFFF
 
@@ -50,7 +52,8 @@ class ModelWriter(Asking):
     sentence of :func:`pipelines.llm.grammars.persona_record`, or with `style: slots` a plan of
     sentences with filled blanks; a reply that is none (an engine that ignored the grammar, an
     apology, a text cut by length) becomes a row without a description, never a persona. A text
-    that a gate rejects is drawn again, up to ``personas.draws`` times, and then `invalid`.
+    that a gate rejects, and a reply that is none, are drawn again, up to ``personas.draws`` times,
+    and then `invalid`.
 
     Parameters
     ----------
@@ -123,6 +126,8 @@ class ModelWriter(Asking):
         self._first: Counter[str] = Counter()
         self._faults: Counter[Fault] = Counter()
         self._texts = self._again = 0
+        #: Why the last text that could not be used is none.
+        self.problem = ""
         self.name = engine.identity.model
         if not self.name or current_name(self.name) == "statistical":
             raise ConfigError(
@@ -188,7 +193,7 @@ class ModelWriter(Asking):
         pending = list(range(len(rows)))
         for draw in range(self._settings.draws if self._gates else 1):
             self._draw(attributes, rows, pending, drawn, draw)
-            pending = [n for n in pending if drawn[n].faults]
+            pending = [n for n in pending if drawn[n].faults or drawn[n].status == "invalid"]
             if not pending:
                 break
             self._again += len(pending)
@@ -224,11 +229,13 @@ class ModelWriter(Asking):
             number, grammar = request.tag
             drawn[number] = _Drawn(answer.status)
             if answer.status != "ok":
+                self.problem = answer.detail or answer.status
                 continue
             try:
                 drawn[number] = self._read(grammar, answer.text)
-            except AnswerError:
+            except AnswerError as error:
                 drawn[number] = _Drawn("invalid")
+                self.problem = str(error)
         written = [n for n in pending if drawn[n].status == "ok"]
         if self._gates is not None and written:
             texts = [str(drawn[n].text) for n in written]
@@ -241,6 +248,10 @@ class ModelWriter(Asking):
             for n, faults in zip(written, self._gates(texts, judged), strict=True):
                 drawn[n] = replace(drawn[n], faults=tuple(faults))
                 self._faults.update(faults)
+                if faults:
+                    text = str(drawn[n].text)
+                    shown = text if len(text) <= _SHOWN else text[:_SHOWN] + " ..."
+                    self.problem = f"personas.gates refused ({', '.join(faults)}): {shown}"
         if draw == 0:
             self._texts += len(pending)
             self._first["ok"] += sum(

@@ -63,6 +63,8 @@ class Expectation:
     #: Counted quantity, and the number from which the check applies: ``rows`` of the table, a fact
     #: of the view, or a column of the view (then for each of its rows). None: always.
     applies_from: tuple[str, int] | None = None
+    #: What to do if it does not pass, for its message.
+    remedy: str | None = None
 
     def columns(self) -> list[str]:
         """Columns of the view that the expectation reads."""

@@ -31,7 +31,7 @@ from pipelines.raters._facts import asked_of
 from pipelines.raters._score import places, score_pairs
 from pipelines.raters.protocol import OK, Ints, Rater
 from pipelines.seeding import U64, hash_ids
-from pipelines.store.files import Files, LocalFiles, storage_errors
+from pipelines.store.files import LocalFiles, storage_errors
 
 if TYPE_CHECKING:
     from pipelines.store import Snapshot
@@ -99,7 +99,7 @@ class Shards:
     decides: Mapping[str, Any]
     #: Shards (count).
     count: int
-    #: Place of finished shards until the table is committed, where all workers see it.
+    #: Folder of shards, finished and being scored, until the table is committed; workers share it.
     folder: Path
     #: The table's last version; None if there is none.
     previous: Snapshot | None = None
@@ -110,10 +110,6 @@ class Shards:
     answers: int = 10
     #: Number of the block, from 0; those of its shards follow from it.
     number: int = 0
-    #: File operations of that place; default: those of a folder of this machine.
-    files: Files = field(default_factory=lambda: LocalFiles(Path()))
-    #: Folder of this machine for shards that are being scored; default: ``folder``.
-    making: Path | None = None
     #: Pairs scored by this object, by status (counts).
     statuses: Counter[str] = field(default_factory=Counter)
     #: Model calls for these scores (counts), as in :func:`asked_of`.
@@ -130,6 +126,7 @@ class Shards:
         if not self.plan.height:
             raise ContractError("there is nothing to score", where=f"cohort {self.cohort}")
         self._failed: set[int] = set()
+        self._files = LocalFiles(self.folder)
         self.planned = self.plan.height
         person = places(self.plan, self.personas, "persona_id")
         item = places(self.plan, self.items, "item_id")
@@ -171,7 +168,7 @@ class Shards:
 
     def missing(self) -> list[Shard]:
         """Shards that neither the table nor a finished part holds."""
-        there = {*self.files.names(self.folder)}
+        there = {*self._files.names(self.folder)}
         return [s for s in self.shards if not self._in_table(s) and self._part(s).name not in there]
 
     def score(
@@ -210,9 +207,9 @@ class Shards:
             if progress is not None:
                 progress(done, total)
 
-        making = self._making()
-        with storage_errors(making):
-            _remove(making.glob("*.making"))
+        with storage_errors(self.folder):
+            self._files.make_folder(self.folder)
+            _remove(self.folder.glob("*.making"))
         pieces = [Piece(shard.key, shard.number) for shard in missing]
         executor = executor or LocalExecutor()
         try:
@@ -263,8 +260,8 @@ class Shards:
         cpu, before = time.process_time(), asked_of(rater)
         counted: Counter[str] = Counter()
         part = self._part(shard)
-        if self.files.has(part):
-            statuses = self.files.scan([part]).select("status").collect()["status"]
+        if part.exists():
+            statuses = self._files.scan([part]).select("status").collect()["status"]
             counted.update(dict(statuses.value_counts().iter_rows()))
         else:
             frames = score_pairs(
@@ -277,14 +274,15 @@ class Shards:
                 batch=batch,
                 explain=explain,
             )
-            making = self._making() / f"{uuid.uuid4().hex}.making"
+            self._files.make_folder(self.folder)
+            making = self.folder / f"{uuid.uuid4().hex}.making"
             try:
                 for frame in _written(frames, making):
                     counted.update(dict(frame["status"].value_counts().iter_rows()))
                     self._judge(self.statuses + counted, error_budget)
                     advance(frame.height)
                 failed = "engine_error" in counted
-                self.files.place_file(making, self._part(shard, failed=failed), replace=failed)
+                self._files.place_file(making, self._part(shard, failed=failed), replace=failed)
             finally:
                 making.unlink(missing_ok=True)
         return {
@@ -301,7 +299,7 @@ class Shards:
         if self.missing():
             raise ContractError("some shards are not scored", where=f"cohort {self.cohort}")
         kept = [s for s in self.shards if self._in_table(s)]
-        scans = [self.files.scan([self._part(s)]) for s in self.shards if not self._in_table(s)]
+        scans = [self._files.scan([self._part(s)]) for s in self.shards if not self._in_table(s)]
         if kept:
             scans.append(self._kept(kept))
         people = self.plan.group_by("persona_id").agg(pairs=pl.len()).sort("persona_id")
@@ -327,15 +325,8 @@ class Shards:
 
     def clear(self) -> None:
         """Remove the finished parts: the table holds them now."""
-        for name in self.files.names(self.folder):
-            if name.endswith((".parquet", ".making")):
-                self.files.remove(self.folder / name)
-
-    def _making(self) -> Path:
-        folder = self.folder if self.making is None else self.making
-        with storage_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        with storage_errors(self.folder):
+            _remove([*self.folder.glob("*.parquet"), *self.folder.glob("*.making")])
 
     def _take(self, done: Done) -> None:
         self.statuses.update(done.facts["statuses"])

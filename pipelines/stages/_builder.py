@@ -91,14 +91,13 @@ def build(
             stage.domain,
             cohort,
             store.current(first) if store.has(first) else None,
-            store.scratch / "scratch" / first / (cohort or ""),
-            store.pieces(first, cohort or ""),
+            store.home / "scratch" / first / (cohort or ""),
             run_id,
         )
         wanted = stack.enter_context(stage.opened(read, settings, report))
         uses = None
         if stage.by_cohort or wanted.reusable:
-            uses = stack.enter_context(recorded_uses(store.scratch, first, cohort or ""))
+            uses = stack.enter_context(recorded_uses(store.home, first, cohort or ""))
         # Results kept one by one serve other builds too: their requests are recorded as made
         # outside of tables, so that `gc` never removes their answers.
         if stage.by_cohort:
@@ -116,8 +115,6 @@ def build(
                 return Built(stage, report=report, reason=str(error), absent=True)
         if stage.by_cohort:
             shutil.rmtree(read.scratch, ignore_errors=True)
-            for name in store.files.names(read.pieces):
-                store.files.remove(read.pieces / name)
     for dataset, snapshot in snapshots.items():
         own = report.checks if dataset == first else []
         store.record_checks(dataset, snapshot.version, [contract_record(snapshot), *own])

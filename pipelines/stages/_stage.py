@@ -52,11 +52,9 @@ class Inputs(Mapping[str, Snapshot]):
     partition: str | None
     #: Last version of the stage's first table; None if there is none.
     previous: Snapshot | None
-    #: Folder for work in progress of this partition, which a failed build leaves and a successful
-    #: one removes. Not made yet.
+    #: Folder for work in progress of this partition, such as finished pieces, which a failed build
+    #: leaves and a successful one removes. Not made yet.
     scratch: Path
-    #: Place of finished pieces of this partition, which every machine with the home sees.
-    pieces: Path
     #: The run that asks.
     run_id: str | None
 

@@ -15,7 +15,6 @@ from pipelines.context import PipelineContext
 from pipelines.execution import Advance, Piece
 from pipelines.stages._stage import Inputs
 from pipelines.store import Store
-from pipelines.store.objects import open_files
 
 
 class StageWork(ABC):
@@ -32,8 +31,7 @@ class StageWork(ABC):
         self._here: tuple[Inputs, Settings] | None = (inputs, settings)
         self.table = table
         self._code = dict(code)
-        self._home = inputs.context.store.home
-        self._mark, mark = inputs.pieces / "mark", uuid.uuid4().hex
+        self._mark, mark = inputs.scratch / "mark", uuid.uuid4().hex
         inputs.context.store.files.put(self._mark, mark.encode())
         self.job = orjson.dumps(
             {
@@ -58,8 +56,7 @@ class StageWork(ABC):
 
     def probe(self) -> dict[str, Any]:
         """Versions of the code, and what this machine has in the folder of parts."""
-        there = open_files(self._home).read(self._mark)
-        mark = "absent" if there is None else there.decode()
+        mark = self._mark.read_text() if self._mark.exists() else "absent"
         return {**self._code, str(self._mark): mark}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -78,8 +75,7 @@ def reopened(job: bytes) -> tuple[Inputs, Settings]:
         of["domain"],
         of["cohort"],
         of["previous"] and store.get(*of["previous"]),
-        store.scratch / "scratch" / of["table"] / (of["cohort"] or ""),
-        store.pieces(of["table"], of["cohort"] or ""),
+        store.home / "scratch" / of["table"] / (of["cohort"] or ""),
         None,
     )
     return inputs, settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -63,8 +64,8 @@ class _SimilarWork(StageWork):
 
     def __call__(self, piece: Piece, advance: Advance) -> Mapping[str, Any]:
         inputs, _ = self.opened
-        files, part = inputs.context.store.files, inputs.pieces / f"{piece.key}.parquet"
-        if not files.has(part):
+        files, part = inputs.context.store.files, inputs.scratch / f"{piece.key}.parquet"
+        if not part.exists():
             similar, first = _indexed(self.job), piece.number * ITEMS_PER_PIECE
             # The count of items may be of more than the index has: nodes without a known edge.
             empty = pl.DataFrame(schema=CONTRACTS[self.table].polars_schema())
@@ -90,7 +91,6 @@ def _in_pieces(
     inputs: Inputs, settings: Settings, progress: Callable[[int, int], None]
 ) -> Iterator[pl.DataFrame]:
     """The table's rows by the workers of an executor; finished pieces outlive a killed run."""
-    files, table = inputs.context.store.files, f"{inputs.domain}.item_similarity"
     triples, vectors = inputs["graph_triples"].scan(), inputs["item_embeddings"].scan()
     count, done = graph.items_of(triples, vectors, inputs.domain), 0
     decides = {
@@ -102,18 +102,20 @@ def _in_pieces(
     }
     numbers = range(-(-count // ITEMS_PER_PIECE))
     pieces = [Piece(identity_hash({**decides, "number": n}), n) for n in numbers]
-    work = _SimilarWork(inputs, settings, table, {"graph.CODE_VERSION": graph.CODE_VERSION})
+    work = _SimilarWork(
+        inputs,
+        settings,
+        f"{inputs.domain}.item_similarity",
+        {"graph.CODE_VERSION": graph.CODE_VERSION},
+    )
     with closing(open_executor(settings.execution)) as executor:
         for _ in run_pieces(executor, work, pieces, rounds=settings.execution.max_rounds):
             done += 1
             progress(min(done * ITEMS_PER_PIECE, count), count)
-    parts = [inputs.pieces / f"{piece.key}.parquet" for piece in pieces]
-    for part in parts:
-        with files.reading(inputs.pieces):
-            frame = files.scan([part]).collect()
-        yield frame
-    for name in files.names(inputs.pieces):
-        files.remove(inputs.pieces / name)
+    for piece in pieces:
+        part = inputs.scratch / f"{piece.key}.parquet"
+        yield inputs.context.store.files.scan([part]).collect()
+    shutil.rmtree(inputs.scratch, ignore_errors=True)
 
 
 def _neighbourhood(inputs: Inputs, settings: Settings, vectors: pl.DataFrame) -> tuple[str, bytes]:

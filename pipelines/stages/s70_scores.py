@@ -313,7 +313,7 @@ class _ShardWork(StageWork):
         if self._opened is not None:
             return self._scored(opened, scoring, piece, advance)
         table = f"{opened.inputs.domain}.preference_scores"
-        home = opened.inputs.context.store.scratch
+        home = opened.inputs.context.store.home
         with recorded_uses(home, table, str(opened.inputs.partition)):
             return self._scored(opened, scoring, piece, advance)
 
@@ -470,13 +470,11 @@ def _shards(
         items,
         _rated_by(inputs, settings),
         scoring.shards,
-        inputs.pieces,
+        inputs.scratch,
         inputs.previous,
         _about(inputs, scoring, people),
         len(raters.scale_named(scoring.scale)),
         block.number,
-        inputs.context.store.files,
-        inputs.scratch,
     )
 
 

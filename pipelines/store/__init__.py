@@ -16,11 +16,12 @@ from pipelines.store._checks import (
 from pipelines.store._diff import ReleaseDiff, TableDiff
 from pipelines.store._maintenance import Backup, Garbage, restore
 from pipelines.store._manifest import FileEntry, Manifest, build_key
+from pipelines.store._push import Pushed
 from pipelines.store._release import Release, TableLock
 from pipelines.store._shifts import ColumnShift
 from pipelines.store._snapshot import Snapshot
 from pipelines.store._store import Build, Store, Table
-from pipelines.store._verify import VerifyReport
+from pipelines.store._verify import VerifyReport, verify_release
 from pipelines.store._writer import SnapshotWriter
 from pipelines.store.locks import RunLock
 
@@ -35,6 +36,7 @@ __all__ = [
     "FileEntry",
     "Garbage",
     "Manifest",
+    "Pushed",
     "Release",
     "ReleaseDiff",
     "RunLock",
@@ -49,4 +51,5 @@ __all__ = [
     "build_key",
     "count_outcomes",
     "restore",
+    "verify_release",
 ]

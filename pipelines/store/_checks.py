@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import orjson
@@ -12,7 +11,8 @@ import orjson
 from pipelines.errors import IntegrityError
 from pipelines.store._layout import Layout
 from pipelines.store._manifest import now, pretty_json
-from pipelines.store.files import Files
+from pipelines.store.files import LocalFiles
+from pipelines.store.locks import mutex
 
 Severity = Literal["error", "warn"]
 CheckStatus = Literal["passed", "failed", "not applicable"]
@@ -90,13 +90,12 @@ def count_outcomes(records: Iterable[CheckRecord]) -> dict[str, int]:
 _PASSED: Mapping[str, bool | None] = {"passed": True, "failed": False, "not applicable": None}
 
 
-def read_checks(files: Files, layout: Layout, dataset: str, version: str) -> dict[str, CheckRecord]:
+def read_checks(
+    files: LocalFiles, layout: Layout, dataset: str, version: str
+) -> dict[str, CheckRecord]:
     """The recorded checks of one snapshot by name; IntegrityError if the record is damaged."""
     path = layout.checks(dataset, version)
-    return _checks_in(files.read(path), path)
-
-
-def _checks_in(data: bytes | None, path: Path) -> dict[str, CheckRecord]:
+    data = files.read(path)
     if data is None:
         return {}
     try:
@@ -111,19 +110,16 @@ def _checks_in(data: bytes | None, path: Path) -> dict[str, CheckRecord]:
 
 
 def merge_checks(
-    files: Files, layout: Layout, dataset: str, version: str, checks: Iterable[CheckRecord]
+    files: LocalFiles, layout: Layout, dataset: str, version: str, checks: Iterable[CheckRecord]
 ) -> None:
     """Add outcomes to those of a snapshot; a newer one replaces one of the same name."""
-    path, added = layout.checks(dataset, version), list(checks)
-
-    def merged(data: bytes | None) -> bytes:
-        records = _checks_in(data, path)
+    added = list(checks)
+    with mutex(layout.lock(f"checks-{dataset}")):
+        records = read_checks(files, layout, dataset, version)
         records.update({c.name: c for c in added})
         content = {
             "dataset": dataset,
             "version": version,
             "checks": [records[name].to_json() for name in sorted(records)],
         }
-        return pretty_json(content)
-
-    files.update(path, merged, lock=layout.lock(f"checks-{dataset}"))
+        files.put(layout.checks(dataset, version), pretty_json(content))

@@ -72,9 +72,9 @@ def diff_releases(
     """See :meth:`Store.diff`."""
     if remote := [r for r in (a, b) if isinstance(r.home, ObjectPath)]:
         raise ReleaseError(
-            "a release on an object store can't be compared yet",
-            where=f"{remote[0]} in {remote[0].home}",
-            hint="copy both homes to folders",
+            "releases on an object store can't be compared",
+            where=str(remote[0].path),
+            hint="compare them in the home that they were pushed from",
         )
     domains = [{lock.dataset.partition(".")[0] for lock in r.tables.values()} for r in (a, b)]
     if not force and domains[0].isdisjoint(domains[1]):

@@ -64,10 +64,6 @@ class Layout:
         """Dataset card of a release."""
         return self.releases / f"{name}@{version}.md"
 
-    def pieces(self, dataset: str, cohort: str) -> Path:
-        """Finished pieces of a cohort's table that is being made."""
-        return self.home / "pieces" / dataset / cohort
-
     def latest(self, name: str) -> Path:
         """Pointer to the latest release of a name."""
         return self.refs / "releases" / f"{name}.json"

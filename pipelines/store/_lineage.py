@@ -8,12 +8,12 @@ from pipelines.errors import IntegrityError
 from pipelines.store._layout import Layout
 from pipelines.store._records import open_snapshot, read_record
 from pipelines.store._snapshot import Snapshot
-from pipelines.store.files import Files
+from pipelines.store.files import LocalFiles
 
 Alternatives = Callable[[str, str], list[dict[str, str]]]
 
 
-def builds_of(files: Files, layout: Layout) -> Alternatives:
+def builds_of(files: LocalFiles, layout: Layout) -> Alternatives:
     """A function that gives the inputs of every build that gave a snapshot, newest first.
 
     There can be several: when a changed input doesn't change the output, the snapshot stays
@@ -29,7 +29,9 @@ def builds_of(files: Files, layout: Layout) -> Alternatives:
     return alternatives
 
 
-def _read_builds(files: Files, layout: Layout, dataset: str, version: str) -> list[dict[str, str]]:
+def _read_builds(
+    files: LocalFiles, layout: Layout, dataset: str, version: str
+) -> list[dict[str, str]]:
     found: list[tuple[str, dict[str, str]]] = []
     try:
         manifest = open_snapshot(files, layout.snapshot(dataset, version)).manifest

@@ -12,7 +12,7 @@ from pipelines.errors import IntegrityError, StoreError
 from pipelines.store._layout import Layout
 from pipelines.store._manifest import MANIFEST, Manifest, now, pretty_json
 from pipelines.store._snapshot import Snapshot
-from pipelines.store.files import Files
+from pipelines.store.files import Files, LocalFiles
 
 #: Format of the home: layout of its folders, manifests, lock files and pointers. It is raised
 #: with a change that an older version would misread; homes from before the record are of format 1.
@@ -38,19 +38,21 @@ def check_format(files: Files) -> None:
         )
 
 
-def mark_format(files: Files) -> None:
+def mark_format(files: LocalFiles) -> None:
     """Record the format of a home that has no record yet: a new one, or one from before it."""
     path = Layout(files.root).format
     if files.read(path) is None:
-        files.put_new(path, pretty_json({"format": FORMAT, "created_at": now()}))
+        files.put_new(path, format_record())
+
+
+def format_record() -> bytes:
+    """The record of the format that this version writes."""
+    return pretty_json({"format": FORMAT, "created_at": now()})
 
 
 def read_record(files: Files, path: Path) -> dict[str, Any] | None:
     """A JSON object, or None if there is no such file; IntegrityError if it is none."""
-    return _record_in(files.read(path), path)
-
-
-def _record_in(data: bytes | None, path: Path) -> dict[str, Any] | None:
+    data = files.read(path)
     if data is None:
         return None
     try:
@@ -64,11 +66,7 @@ def _record_in(data: bytes | None, path: Path) -> dict[str, Any] | None:
 
 def read_version(files: Files, path: Path) -> str | None:
     """The version that a pointer or build record names, or None if there is no such file."""
-    return _version_in(files.read(path), path)
-
-
-def _version_in(data: bytes | None, path: Path) -> str | None:
-    record = _record_in(data, path)
+    record = read_record(files, path)
     if record is None:
         return None
     version = record.get("version")
@@ -80,16 +78,15 @@ def _version_in(data: bytes | None, path: Path) -> str | None:
 
 
 def move_pointer(files: Files, path: Path, name: str, version: str) -> None:
-    """Make a pointer name this version; nothing is written if it does already."""
+    """Make a pointer name this version; nothing is written if it does already.
 
-    def moved(data: bytes | None) -> bytes | None:
-        # A damaged pointer is replaced.
-        with suppress(IntegrityError):
-            if _version_in(data, path) == version:
-                return None
-        return pretty_json({"name": name, "version": version, "moved_at": now()})
-
-    files.move(path, moved)
+    The last of two processes wins.
+    """
+    # A damaged pointer is replaced.
+    with suppress(IntegrityError):
+        if read_version(files, path) == version:
+            return
+    files.put(path, pretty_json({"name": name, "version": version, "moved_at": now()}))
 
 
 def open_snapshot(files: Files, folder: Path) -> Snapshot:

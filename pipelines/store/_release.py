@@ -13,13 +13,13 @@ from typing import Any
 import orjson
 
 from pipelines.errors import IntegrityError, ReleaseError
-from pipelines.paths import ObjectPath, home_path
+from pipelines.paths import ObjectPath, release_path
 from pipelines.store._checks import CheckRecord
 from pipelines.store._layout import Layout
 from pipelines.store._manifest import MANIFEST, canonical_json, hash16, pretty_json
 from pipelines.store._records import check_format, open_snapshot, read_record, read_version
 from pipelines.store._snapshot import Snapshot
-from pipelines.store.objects import open_files
+from pipelines.store.remote import open_files
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _LOCK_FILE = re.compile(r"([a-z0-9][a-z0-9-]{0,62})@([0-9a-f]{16})\.json")
@@ -200,7 +200,7 @@ def find_release(home: Path, reference: str | Path) -> Release:
     """See :meth:`Store.release <pipelines.store.Store.release>`."""
     text = str(reference)
     if isinstance(reference, Path) or "/" in text or text.endswith(".json"):
-        path = home_path(text)
+        path = release_path(text)
         if isinstance(path, ObjectPath) and path.suffix != ".json":
             return find_release(path.parent, path.name)
         return _open_lock(home, path)

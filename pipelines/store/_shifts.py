@@ -13,7 +13,7 @@ from pipelines.store._lineage import builds_of
 from pipelines.store._records import open_snapshot
 from pipelines.store._release import Release
 from pipelines.store._snapshot import Snapshot
-from pipelines.store.objects import open_files
+from pipelines.store.files import LocalFiles
 
 if TYPE_CHECKING:
     import duckdb
@@ -175,7 +175,7 @@ def causes(a: Release, b: Release) -> dict[str, tuple[str, ...]]:
     only one of the releases has.
     """
     sides = [
-        (release, builds_of(open_files(release.home), Layout(release.home))) for release in (a, b)
+        (release, builds_of(LocalFiles(release.home), Layout(release.home))) for release in (a, b)
     ]
     known: dict[str, tuple[str, ...]] = {}
 
@@ -214,7 +214,7 @@ def _own_changes(dataset: str, a: Release, b: Release) -> list[str]:
     try:
         old, new = (
             open_snapshot(
-                open_files(release.home),
+                LocalFiles(release.home),
                 Layout(release.home).snapshot(dataset, release.lineage[dataset]),
             ).manifest
             for release in (a, b)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pipelines.errors import IntegrityError, StoreError
 from pipelines.forks import check_polars
 from pipelines.store._manifest import MANIFEST, Manifest
-from pipelines.store.files import Files, placed
+from pipelines.store.files import Files
 
 if TYPE_CHECKING:
     import polars as pl
@@ -45,22 +45,6 @@ class Snapshot:
         """Its Parquet files, in row order; plain files beside them are in `path`."""
         entries = (f for f in self.manifest.files if f.name.endswith(".parquet"))
         return [self.place.part(self.path, entry) for entry in entries]
-
-    def copy_to(self, folder: Path) -> None:
-        """Write its Parquet files into a new folder of this machine, whole or not at all.
-
-        StoreError if they can't be read or written; IntegrityError if one is not what was
-        committed.
-        """
-        with placed(folder, "a copy") as made:
-            made.mkdir()
-            for entry in self.manifest.files:
-                file = self.place.part(self.path, entry)
-                digest = self.place.copy(file, made / entry.name)
-                if digest is None:
-                    raise self._damaged("a file is missing", file)
-                if digest != entry.sha256:
-                    raise self._damaged("the content is not what was committed", file)
 
     def cohorts(self) -> set[str]:
         """Cohorts of personas that it has rows of."""

@@ -11,8 +11,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pipelines.errors import IntegrityError, ReleaseError, StoreError
-from pipelines.paths import home_path
+from pipelines.errors import ConfigError, IntegrityError, ReleaseError, StoreError
+from pipelines.paths import ObjectPath, home_path, release_path
 from pipelines.store._checks import CheckRecord, merge_checks, read_checks
 from pipelines.store._diff import ReleaseDiff, diff_releases
 from pipelines.store._layout import Layout
@@ -26,6 +26,7 @@ from pipelines.store._maintenance import (
     collect_garbage,
 )
 from pipelines.store._manifest import WITHHELD, build_key, check_dataset_name, now
+from pipelines.store._push import Pushed, push_release
 from pipelines.store._records import (
     check_format,
     mark_format,
@@ -44,8 +45,7 @@ from pipelines.store._snapshot import Snapshot
 from pipelines.store._verify import VerifyReport, verify_release
 from pipelines.store._writer import Provenance, SnapshotWriter, commit_together, contract_of
 from pipelines.store.files import LocalFiles
-from pipelines.store.locks import PATIENCE
-from pipelines.store.objects import open_files
+from pipelines.store.locks import PATIENCE, RunLock, mutex
 
 if TYPE_CHECKING:
     import polars as pl
@@ -103,9 +103,10 @@ class Build:
 
 
 class Store:
-    """The versioned store below one folder, or one address ``s3://…``; the first write creates it.
+    """The versioned store below one folder of a local disk, which the first write creates.
 
-    StoreError if it was written in a newer format than this version knows.
+    ConfigError if the home is an address; StoreError if it was written in a newer format than this
+    version knows.
 
     Examples
     --------
@@ -115,26 +116,12 @@ class Store:
 
     def __init__(self, home: Path | str) -> None:
         self.home = home_path(home)
-        self.files = open_files(self.home)
+        self.files = LocalFiles(self.home)
         self._layout = Layout(self.home)
         check_format(self.files)
 
     def __repr__(self) -> str:
         return f"Store({str(self.home)!r})"
-
-    @property
-    def scratch(self) -> Path:
-        """Folder of this machine for files beside the tables: the home, unless it is an address."""
-        return self.files.scratch
-
-    def pieces(self, dataset: str, cohort: str) -> Path:
-        """Place of finished pieces of a cohort's table, which every machine with the home sees.
-
-        In a folder it is that of the table's work in progress.
-        """
-        if self.scratch == self.home:
-            return self.home / "scratch" / dataset / cohort
-        return self._layout.pieces(dataset, cohort)
 
     # -- writing snapshots -------------------------------------------------------------------
 
@@ -230,7 +217,7 @@ class Store:
 
     def point(self, dataset: str, version: str) -> Snapshot:
         """Make an existing version the current one; on a StoreError the pointer stays."""
-        with self.files.lock(self._layout.versions_lock, timeout=PATIENCE, shared=True):
+        with mutex(self._layout.versions_lock, timeout=PATIENCE, shared=True):
             snapshot = self.get(dataset, version)
             move_pointer(self.files, self._layout.ref(dataset), dataset, snapshot.version)
         return snapshot
@@ -240,7 +227,6 @@ class Store:
 
         A release that is published afterwards is without the table.
         """
-        self.files.check_held()
         self.files.remove(self._layout.ref(check_dataset_name(dataset)))
 
     # -- reading snapshots -------------------------------------------------------------------
@@ -412,7 +398,7 @@ class Store:
         check_release_name(name)
         if not tables:
             raise ReleaseError("a release needs tables", where=name)
-        with self.files.lock(self._layout.versions_lock, timeout=PATIENCE, shared=True):
+        with mutex(self._layout.versions_lock, timeout=PATIENCE, shared=True):
             return self._publish(name, tables, world, required, card, settings, run_id)
 
     def _publish(
@@ -470,11 +456,10 @@ class Store:
             run_id=run_id,
         ).with_version()
         lock_file = self._layout.release(name, release.version)
-        with self.files.lock(self._layout.lock(f"release-{name}"), timeout=PATIENCE):
+        with mutex(self._layout.lock(f"release-{name}"), timeout=PATIENCE):
             if self.files.read(lock_file) is None:
                 for snapshot in pinned.values():
                     snapshot.verify()
-                self.files.check_held()
                 # Card, lock, pointer: each is written after the files that it refers to.
                 self.files.put(self._layout.card(name, release.version), card.encode())
                 self.files.put_new(lock_file, release.to_json())
@@ -516,6 +501,32 @@ class Store:
         """
         return verify_release(self._opened(release), progress, lineage=lineage)
 
+    def push(
+        self,
+        release: Release | str,
+        target: str,
+        progress: Callable[[Path, int], None] = lambda file, size: None,
+    ) -> Pushed:
+        """Copy a release to ``s3://<bucket>/<prefix>``, from where ``open_release`` reads it.
+
+        What is there already is not uploaded again, so that a push that was interrupted is
+        finished by the next one. `<name>@latest` is then the release that was pushed last.
+        ``progress`` gets each file and its size (bytes).
+
+        Raises
+        ------
+        ConfigError
+            ``target`` is no such address, or the extra `s3` is not installed.
+        IntegrityError
+            The release is not as published; nothing was uploaded.
+        StoreError
+            The object store can't be used.
+        """
+        address = release_path(target)
+        if not isinstance(address, ObjectPath):
+            raise ConfigError("not an address", where=target, hint="write s3://<bucket>/<prefix>")
+        return push_release(self._opened(release), address, progress)
+
     def diff(
         self,
         a: Release | str,
@@ -537,22 +548,13 @@ class Store:
 
     # -- processes ---------------------------------------------------------------------------
 
-    def run_lock(self) -> AbstractContextManager[Any]:
+    def run_lock(self) -> RunLock:
         """The lock that one pipeline run at a time holds."""
-        return self.files.run_lock(self._layout.lock("run"))
+        return RunLock(self._layout.lock("run"))
 
     def lock(self, name: str, *, timeout: float) -> AbstractContextManager[object]:
         """A lock of this store; LockedError if another process held it for ``timeout`` (s)."""
-        return self.files.lock(self._layout.lock(name), timeout=timeout)
-
-    def _folder(self, what: str) -> LocalFiles:
-        if isinstance(self.files, LocalFiles):
-            return self.files
-        raise StoreError(
-            f"{what} works on a home in a folder only",
-            where=str(self.home),
-            hint="nothing is removed; the versioning of the bucket keeps copies",
-        )
+        return mutex(self._layout.lock(name), timeout=timeout)
 
     def collect_garbage(
         self,
@@ -575,9 +577,8 @@ class Store:
         IntegrityError
             A lock file is damaged: what it pins is not known, and nothing is removed.
         """
-        files = self._folder("removing versions")
         return collect_garbage(
-            files, self._layout, grace=grace, dry_run=dry_run, before_removal=before_removal
+            self.files, self._layout, grace=grace, dry_run=dry_run, before_removal=before_removal
         )
 
     def backup(self, target: Path, progress: Callable[[int], object] = lambda size: None) -> Backup:
@@ -587,7 +588,7 @@ class Store:
         downloads, dbt's scratch and Dagster's instance are not in it. ``progress`` gets the bytes
         of each file. StoreError if it can't be written; nothing is left behind.
         """
-        return backup(self._folder("a backup"), self._layout, target, progress)
+        return backup(self.files, self._layout, target, progress)
 
     def sweep(self) -> int:
         """Remove what dead processes left half-written; how many things were removed.

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pipelines.errors import IntegrityError
+from pipelines.errors import IntegrityError, ReleaseError
+from pipelines.paths import ObjectPath
 from pipelines.store._layout import Layout
 from pipelines.store._lineage import builds_of
 from pipelines.store._records import open_snapshot
 from pipelines.store._release import Release
 from pipelines.store._snapshot import Snapshot
-from pipelines.store.objects import open_files
+from pipelines.store.files import LocalFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,12 @@ def verify_release(
     release: Release, progress: Callable[[Path, int], None] | None = None, *, lineage: bool = False
 ) -> VerifyReport:
     """See :meth:`Store.verify`."""
+    if lineage and isinstance(release.home, ObjectPath):
+        raise ReleaseError(
+            "a pushed release has no upstream snapshots",
+            where=str(release.path),
+            hint="verify the lineage in the home that it was pushed from",
+        )
     problems: list[str] = []
     files = size = 0
 
@@ -67,7 +74,7 @@ def verify_release(
         return VerifyReport(str(release), files, size, tuple(problems))
     upstream = _upstream(release)
     for folder in upstream:
-        read(partial(open_snapshot, open_files(release.home), folder))
+        read(partial(open_snapshot, LocalFiles(release.home), folder))
     problems.extend(_unlinked(release))
     originals = sum(name.startswith("file:") for name in release.lineage)
     return VerifyReport(
@@ -88,7 +95,7 @@ def _upstream(release: Release) -> list[Path]:
 
 def _unlinked(release: Release) -> Iterator[str]:
     """Snapshots of the lineage that no recorded build made from the inputs of the lineage."""
-    builds = builds_of(open_files(release.home), Layout(release.home))
+    builds = builds_of(LocalFiles(release.home), Layout(release.home))
     for dataset, version in sorted(release.lineage.items()):
         recorded = [] if dataset.startswith("file:") else builds(dataset, version)
         # A snapshot that can't be opened has no builds, and is a problem of its own.

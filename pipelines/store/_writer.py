@@ -33,8 +33,8 @@ from pipelines.store._manifest import (
 )
 from pipelines.store._records import move_pointer, open_snapshot, read_version
 from pipelines.store._snapshot import Snapshot
-from pipelines.store.files import Files, HashingSink, Staging, storage_errors, sync_folder
-from pipelines.store.locks import PATIENCE, holder_record
+from pipelines.store.files import HashingSink, LocalFiles, Staging, storage_errors, sync_folder
+from pipelines.store.locks import PATIENCE, holder_record, mutex
 
 if TYPE_CHECKING:
     import polars as pl
@@ -348,7 +348,7 @@ class SnapshotWriter:
 
     def __init__(
         self,
-        files: Files,
+        files: LocalFiles,
         layout: Layout,
         dataset: str,
         contract: Contract,
@@ -419,8 +419,7 @@ class SnapshotWriter:
             entries = [e for e in before.manifest.files if e.cohort == cohort]
             if entries and alike:
                 for entry in entries:
-                    source = self._files.part(before.path, entry)
-                    self._files.share(source, self._folder / entry.name)
+                    self._files.share(before.path / entry.name, self._folder / entry.name)
                 self._shared += entries
             else:
                 self._last = None
@@ -532,16 +531,15 @@ class SnapshotWriter:
         if manifest is None or self._staging is None:
             raise StoreError("not prepared", where=self.dataset)
         target = self._layout.snapshot(self.dataset, manifest.version)
-        entries = manifest.files
-        if not self._files.place(self._folder, target, entries):
-            with self._files.lock(self._layout.lock(f"data-{self.dataset}")):
+        if not self._files.place(self._folder, target):
+            with mutex(self._layout.lock(f"data-{self.dataset}")):
                 try:
                     self._snapshot = open_snapshot(self._files, target)
                     return
                 except IntegrityError:
                     # Someone damaged what is there; these are the bytes its name promises.
                     self._files.set_aside(target, self._staging)
-                    self._files.place(self._folder, target, entries)
+                    self._files.place(self._folder, target)
         self._snapshot = open_snapshot(self._files, target)
 
     def _record_build(self) -> None:
@@ -640,8 +638,8 @@ def commit_together(writers: Sequence[SnapshotWriter]) -> list[Snapshot]:
         for writer in writers:
             writer.prepare()
         with ExitStack() as held:
-            for lock, files in {w._layout.versions_lock: w._files for w in writers}.items():
-                held.enter_context(files.lock(lock, timeout=PATIENCE, shared=True))
+            for lock in {w._layout.versions_lock for w in writers}:
+                held.enter_context(mutex(lock, timeout=PATIENCE, shared=True))
             for writer in writers:
                 writer._place()
             for writer in writers:

@@ -1,9 +1,9 @@
 """The few file operations the store is built from, and what makes each of them atomic.
 
-A reader sees a file or folder of the store whole or not at all. :class:`Files` is the interface
-that the store needs of a place. In :class:`LocalFiles` everything is written under ``_staging/``,
-flushed to the disk, and then given its name by one system call (``rename`` or ``link``);
-`pipelines.store.objects` does the same on an object store.
+A reader sees a file or folder of the store whole or not at all. In :class:`LocalFiles` everything
+is written under ``_staging/``, flushed to the disk, and then given its name by one system call
+(``rename`` or ``link``). :class:`Files` is the part that reading a release needs, which
+`pipelines.store.remote` has too.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import resource
 import shutil
 import stat
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import orjson
 
@@ -38,7 +38,6 @@ __all__ = [
     "HashingSink",
     "LocalFiles",
     "Staging",
-    "copied",
     "full_disk_error",
     "full_disk_errors",
     "full_disk_now",
@@ -211,29 +210,19 @@ class Staging:
             self.drop()
 
 
-#: New content of a small file, given its content (None: it does not exist); None leaves it.
-Change = Callable[[bytes | None], bytes | None]
-
-
 class Files(Protocol):
-    """File operations of the store, on a folder or an object store.
+    """Reads of versions and releases, on a folder or an object store.
 
-    Paths are absolute, below ``root``. Every method raises StoreError if the place can't be read or
-    written.
+    Paths are absolute, below ``root``. Every method raises StoreError if the place can't be read.
     """
 
-    @property
-    def root(self) -> Path:
-        """The home."""
-
-    @property
-    def scratch(self) -> Path:
-        """Folder of this machine for files that are rebuilt where they are missing."""
-
-    # -- reading
+    root: Path
 
     def read(self, path: Path) -> bytes | None:
         """Content of a small file, or None if there is none."""
+
+    def put(self, path: Path, data: bytes) -> None:
+        """Give a small file this content, replacing any other, atomically and durably."""
 
     def names(self, folder: Path) -> list[str]:
         """Sorted names in a folder; none if it does not exist."""
@@ -241,17 +230,8 @@ class Files(Protocol):
     def sizes(self, folder: Path) -> dict[str, int]:
         """Size (bytes) of each file in a folder by name; empty if it does not exist."""
 
-    def has(self, path: Path) -> bool:
-        """Return True if the file exists."""
-
     def digest(self, path: Path) -> str | None:
         """SHA-256 (hex) of a file, or None if there is none."""
-
-    def copy(self, path: Path, made: Path) -> str | None:
-        """Copy a file to a new, read-only, synced one of this machine.
-
-        Returns its SHA-256 (hex), or None if there is no such file.
-        """
 
     def part(self, folder: Path, entry: FileEntry) -> Path:
         """Place of a file of the version whose folder is given."""
@@ -265,69 +245,6 @@ class Files(Protocol):
     def reading(self, folder: Path) -> AbstractContextManager[None]:
         """Around a read of a version's rows: StoreError if the place can't be reached."""
 
-    # -- writing
-
-    def put(self, path: Path, data: bytes) -> None:
-        """Give a small file this content, replacing any other, atomically and durably."""
-
-    def put_new(self, path: Path, data: bytes) -> bool:
-        """Create a small file unless it exists; whether this call created it."""
-
-    def update(self, path: Path, change: Change, *, lock: Path) -> None:
-        """Change a small file such that no change by another process is lost.
-
-        ``lock`` is taken where the place has no compare-and-swap. ``change`` may be called again.
-        """
-
-    def move(self, path: Path, change: Change) -> None:
-        """Change a pointer: the last of two processes wins, unless it lost a lock that it held."""
-
-    def check_held(self) -> None:
-        """Make sure that no lock of this object was lost to another process; else LockedError."""
-
-    def remove(self, path: Path) -> None:
-        """Delete a small file durably; nothing happens if it does not exist."""
-
-    def place_file(self, made: Path, path: Path, *, replace: bool = False) -> bool:
-        """Move a finished, synced local file to ``path``.
-
-        An existing file stays unless ``replace``; ``made`` is removed all the same. Returns True
-        if this call's file is at ``path``.
-        """
-
-    # -- folders that appear whole
-
-    def stage(self, owner: dict[str, object]) -> Staging:
-        """A new staging folder of this process, on this machine."""
-
-    def write_staged(self, path: Path, data: bytes) -> None:
-        """Write a read-only file into a staging folder and sync it."""
-
-    def share(self, source: Path, staged: Path) -> None:
-        """Put a file of a version into a staging folder too, without writing its bytes again."""
-
-    def place(self, staged: Path, target: Path, entries: Sequence[FileEntry] = ()) -> bool:
-        """Give a written, synced folder its name unless that exists; whether it was given.
-
-        ``entries`` are the files in it, where some are shared by versions.
-        """
-
-    def set_aside(self, folder: Path, staging: Staging) -> None:
-        """Move a broken folder out of the way."""
-
-    def sweep(self) -> int:
-        """Remove what dead processes staged on this machine; how many things were removed."""
-
-    # -- locks
-
-    def lock(
-        self, path: Path, *, timeout: float = 60.0, shared: bool = False
-    ) -> AbstractContextManager[object]:
-        """Mutual exclusion of processes; LockedError if another held it for ``timeout`` (s)."""
-
-    def run_lock(self, path: Path) -> AbstractContextManager[Any]:
-        """The lock of a run; LockedError, naming the holder, if another process has it."""
-
 
 class LocalFiles:
     """File operations below one folder (created by the first write) of a POSIX file system."""
@@ -335,11 +252,6 @@ class LocalFiles:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.staging_root = root / "_staging"
-
-    @property
-    def scratch(self) -> Path:
-        """The home itself."""
-        return self.root
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -372,10 +284,6 @@ class LocalFiles:
                     found[name] = status.st_size
         return found
 
-    def has(self, path: Path) -> bool:
-        """Return True if the file exists."""
-        return path.exists()
-
     def digest(self, path: Path) -> str | None:
         """SHA-256 (hex) of a file, or None if there is none; StoreError if it can't be read."""
         try:
@@ -384,14 +292,6 @@ class LocalFiles:
             return None
         except OSError as error:
             raise StoreError(f"it can't be read ({error.strerror})", where=str(path)) from error
-
-    def copy(self, path: Path, made: Path) -> str | None:
-        """Copy a file; see :meth:`Files.copy`."""
-        try:
-            with path.open("rb") as file:
-                return copied(iter(lambda: file.read(1 << 20), b""), made)
-        except FileNotFoundError:
-            return None
 
     def part(self, folder: Path, entry: FileEntry) -> Path:
         """Place of a file of the version whose folder is given: in that folder."""
@@ -421,20 +321,6 @@ class LocalFiles:
             temporary.replace(path)
             sync_folder(path.parent)
 
-    def update(self, path: Path, change: Change, *, lock: Path) -> None:
-        """Change a small file while no other process does."""
-        with self.lock(lock):
-            self.move(path, change)
-
-    def move(self, path: Path, change: Change) -> None:
-        """Change a pointer; the last of two processes wins."""
-        data = change(self.read(path))
-        if data is not None:
-            self.put(path, data)
-
-    def check_held(self) -> None:
-        """Do nothing: only its holder or the holder's death frees an ``flock``."""
-
     def remove(self, path: Path) -> None:
         """Delete a small file durably; nothing happens if it does not exist."""
         with storage_errors(path):
@@ -443,7 +329,11 @@ class LocalFiles:
                 sync_folder(path.parent)
 
     def place_file(self, made: Path, path: Path, *, replace: bool = False) -> bool:
-        """Rename a finished file; see :meth:`Files.place_file`."""
+        """Move a finished, synced file to ``path``.
+
+        An existing file stays unless ``replace``; ``made`` is removed all the same. Returns True
+        if this call's file is at ``path``.
+        """
         with storage_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             if replace:
@@ -493,7 +383,7 @@ class LocalFiles:
                     new.flush()
                     os.fsync(new.fileno())
 
-    def place(self, staged: Path, target: Path, entries: Sequence[FileEntry] = ()) -> bool:  # noqa: ARG002
+    def place(self, staged: Path, target: Path) -> bool:
         """Give a written, synced folder its name unless that exists; whether it was given."""
         with storage_errors(target):
             self.make_folder(target.parent)
@@ -535,22 +425,6 @@ class LocalFiles:
             finally:
                 temporary.unlink(missing_ok=True)
                 os.close(descriptor)
-
-    # -- locks -----------------------------------------------------------------------------
-
-    def lock(
-        self, path: Path, *, timeout: float = 60.0, shared: bool = False
-    ) -> AbstractContextManager[object]:
-        """See :func:`pipelines.store.locks.mutex`."""
-        from pipelines.store.locks import mutex
-
-        return mutex(path, timeout=timeout, shared=shared)
-
-    def run_lock(self, path: Path) -> AbstractContextManager[Any]:
-        """See :class:`pipelines.store.locks.RunLock`."""
-        from pipelines.store.locks import RunLock
-
-        return RunLock(path)
 
     # -- staging ---------------------------------------------------------------------------
 
@@ -716,20 +590,6 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def copied(chunks: Iterable[bytes], made: Path) -> str:
-    """Write a new, read-only, synced file; its SHA-256 (hex). Nothing is left of one that fails."""
-    with storage_errors(made):
-        sink = HashingSink(made)
-        try:
-            for chunk in chunks:
-                sink.write(chunk)
-            return sink.finish()
-        except BaseException:
-            sink.discard()
-            made.unlink()
-            raise
 
 
 class HashingSink:

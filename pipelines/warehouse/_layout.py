@@ -8,21 +8,17 @@ from typing import Any
 import orjson
 
 from pipelines.errors import IntegrityError
-from pipelines.paths import scratch_of
 from pipelines.store.files import storage_errors, whole_file
 
 
 class WarehouseLayout:
     """The paths below ``<home>/warehouse``; everything there can be built again.
 
-    Of a home on an object store they are below its folder on this machine.
-
     >>> WarehouseLayout(Path("h")).database.as_posix()
     'h/warehouse/warehouse.duckdb'
     """
 
     def __init__(self, home: Path) -> None:
-        home = scratch_of(home)
         self.home = home
         #: The warehouse's folder.
         self.folder = home / "warehouse"
@@ -30,8 +26,6 @@ class WarehouseLayout:
         self.database = self.folder / "warehouse.duckdb"
         #: Folder with one link per raw table, to the folder of one of its versions.
         self.sources = self.folder / "sources"
-        #: Raw tables of an object store, as dbt reads them: a folder per table and version.
-        self.copies = self.folder / "copies"
         #: Record of what the links point at.
         self.linked = self.folder / "sources.json"
         #: Record of what dbt built and tested, by domain.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from pipelines.paths import home_path
 from pipelines.warehouse._layout import WarehouseLayout, read_record, write_record
 
 if TYPE_CHECKING:
-    from pipelines.store import Snapshot, Store
+    from pipelines.store import Store
 
 #: The raw datasets that dbt reads; each is the dbt source ``raw.<table>``.
 SOURCES: tuple[str, ...] = (
@@ -42,8 +41,6 @@ def link_sources(
 
     Sources are optional: a dataset that the store does not have is not linked, and the models of
     its domain can't be built (a domain is built by its dbt tag).
-
-    Raw tables of an object store are copied to this machine first.
 
     Every link is replaced by one system call, so that a reader sees the old version or the new
     one. What is linked is recorded in ``<home>/warehouse/sources.json``; linking the same
@@ -78,7 +75,7 @@ def link_sources(
         )
     found = {name: snapshot.version for name, snapshot in wanted.items()}
     layout = WarehouseLayout(store.home)
-    folders = {name: _folder(layout, store, snapshot) for name, snapshot in wanted.items()}
+    folders = {name: snapshot.path for name, snapshot in wanted.items()}
     if linked_sources(store.home) == found and all(
         _points_at(_link(layout, name), folder) for name, folder in folders.items()
     ):
@@ -101,7 +98,6 @@ def link_sources(
         layout.linked,
         {"linked_at": datetime.now(UTC).isoformat(timespec="microseconds"), "sources": found},
     )
-    _remove_copies(layout, keep=folders.values())
     return found
 
 
@@ -117,25 +113,6 @@ def read_links(layout: WarehouseLayout) -> dict[str, Any]:
 
 def _link(layout: WarehouseLayout, dataset: str) -> Path:
     return layout.sources / dataset.removeprefix("raw.")
-
-
-def _folder(layout: WarehouseLayout, store: Store, snapshot: Snapshot) -> Path:
-    """Folder of this machine with a snapshot's files: of an object store, a copy.
-
-    dbt's models read a raw table several times; its objects are read once.
-    """
-    if store.scratch == store.home:
-        return snapshot.path
-    copy = layout.copies / snapshot.dataset / snapshot.version
-    if not copy.is_dir():
-        snapshot.copy_to(copy)
-    return copy
-
-
-def _remove_copies(layout: WarehouseLayout, *, keep: Collection[Path]) -> None:
-    for copy in layout.copies.glob("*/*"):
-        if copy not in keep:
-            shutil.rmtree(copy, ignore_errors=True)
 
 
 def _points_at(link: Path, folder: Path) -> bool:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from pipelines.errors import ConfigError, ContractError, ReleaseError
 from pipelines.hints import nearest
+from pipelines.paths import ObjectPath
 from pipelines.renames import current_setting
 from pipelines.retrieval import Retriever, open_retriever
 from sim._release import Release, open_release
@@ -198,7 +199,9 @@ def _opened(rater: str | Engine, release: Release, items: pl.DataFrame) -> Rater
     scoring |= {"rater": name, "replay": None}
     if name != "ensemble":
         scoring["ensemble"] = ()
-    runtime = {"home": release.home}
+    # Answers are stored in a home; that of a release on an object store is not one.
+    pushed = isinstance(release.home, ObjectPath)
+    runtime = {"home": load_settings().runtime.home if pushed else release.home}
     settings = Settings(scoring=scoring, runtime=runtime)
     if name == "surrogate":
         settings = Settings(scoring=scoring, runtime=runtime, surrogate=load_settings().surrogate)

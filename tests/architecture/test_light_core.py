@@ -41,6 +41,7 @@ def test_every_extra_is_part_of_all(repository: Path) -> None:
     assert extras["all"] == ["understudy[pipeline,models,tune,train,agents,s3,cluster]"]
 
 
+@pytest.mark.pipeline
 def test_core_reads_a_release(repository: Path, tmp_path: Path) -> None:
     from support import small_release
 
@@ -58,6 +59,7 @@ print(release.card.splitlines()[0])
     assert done.stdout.startswith("#")
 
 
+@pytest.mark.pipeline
 def test_environment_needs_gymnasium_and_scipy_alone(repository: Path, tmp_path: Path) -> None:
     from support import small_release
 
@@ -72,6 +74,7 @@ print(env.step(3)[4]["rating_status"])
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
 
 
+@pytest.mark.pipeline
 @pytest.mark.parametrize(
     ("code", "extra"),
     [

@@ -74,8 +74,7 @@ def own_command_lines() -> Iterator[object]:
             yield pytest.param(words, id=f"{page.name}: {' '.join(words)}")
 
 
-@pytest.mark.slow
-@pytest.mark.integration
+@pytest.mark.pipeline
 @pytest.mark.parametrize("code", list(python_pages()))
 def test_python_blocks_of_a_page_run_in_order(
     code: list[str], published_home: Path, tiny_model: Path, tmp_path: Path

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.integration]
+pytestmark = pytest.mark.pipeline
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 #: Arguments of the scripts.

@@ -17,7 +17,7 @@ from support.disks import small_disk
 from typer.testing import CliRunner
 
 from pipelines.cli.main import app
-from pipelines.errors import ReleaseError, StoreError
+from pipelines.errors import ConfigError, ReleaseError, StoreError
 from pipelines.store import Release, Store
 from sim import open_release
 
@@ -38,6 +38,7 @@ def publish(store: Store, rows: int, *, name: str = "movies") -> Release:
     )
 
 
+@pytest.mark.pipeline
 def test_release_opens_from_read_only_home(disk: Path) -> None:
     small_release.build(disk / "home")
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
@@ -48,20 +49,34 @@ def test_release_opens_from_read_only_home(disk: Path) -> None:
         assert result.exit_code == 0, result.output
 
 
-@pytest.mark.parametrize("command", ["gc", "backup c.tar", "restore b.tar"])
-def test_command_that_needs_a_folder_says_so_of_an_address(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+@pytest.mark.parametrize("home", ["s3://bucket/home", "s3:", "gs://bucket/home", "file:///home"])
+@pytest.mark.parametrize("command", ["gc", "run", "status", "release list", "backup c.tar"])
+def test_home_at_an_address_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, home: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "b.tar").write_bytes(b"")
-    result = CliRunner().invoke(app, [*command.split(), "--home", "s3://bucket/home"])
-    assert result.exit_code == 5, result.output
-    assert result.stderr.count("\n") == 1
-    assert "needs a folder on this machine: s3://bucket/home" in result.stderr
-    assert "set UNDERSTUDY_HOME to a folder" in result.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["b.tar"]
+    for options in (["--home", home], []):
+        monkeypatch.setenv("UNDERSTUDY_HOME", home)
+        result = CliRunner().invoke(app, [*command.split(), *options])
+        assert result.exit_code == 2, result.output
+        assert result.stderr.count("\n") == 1
+        assert "a home is a folder on a local disk" in result.stderr
+        assert "understudy release push s3://" in result.stderr
+    with pytest.raises(ConfigError, match="a home is a folder on a local disk"):
+        open_release("movies", home=home)
+    assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("target", ["gs://bucket/releases", "s3://", "folder"])
+def test_push_to_no_address_is_refused(tmp_path: Path, target: str) -> None:
+    small_release.build(tmp_path / "home")
+    words = ["release", "push", target, "--home", str(tmp_path / "home")]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2, result.output
+    assert "write s3://<bucket>/<prefix>" in result.stderr
+
+
+@pytest.mark.pipeline
 def test_write_to_read_only_home_is_exit_5(disk: Path) -> None:
     small_release.build(disk / "home")
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)

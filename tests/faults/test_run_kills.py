@@ -18,7 +18,7 @@ from orchestration.instance import open_instance
 from pipelines.store import Store
 from pipelines.warehouse import warehouse_lock
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(3_600)]
+pytestmark = [pytest.mark.faults, pytest.mark.night, pytest.mark.timeout(3_600)]
 
 #: A run ends within 10 s of an interrupt; the rest is for a machine that does other things too.
 ENDS_WITHIN = 30.0

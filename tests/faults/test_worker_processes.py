@@ -20,7 +20,7 @@ from orchestration.instance import open_instance
 from pipelines.store import Store
 from pipelines.warehouse import warehouse_lock
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(3_600)]
+pytestmark = [pytest.mark.faults, pytest.mark.night, pytest.mark.timeout(3_600)]
 
 POOL = "duckdb"
 OPTIONS = (

@@ -21,7 +21,7 @@ from pipelines.quality import render_summary
 from pipelines.raters import population_rows
 from pipelines.store import Release, Store
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = pytest.mark.night
 
 #: A name, then a number with three decimals or a `-`, then the rest of the row.
 ROW = re.compile(r"^(\S.*?) {2,}(-?\d\.\d{3}.*|-.*)$")

@@ -1,15 +1,12 @@
 """Scores of a cohort by two Ray nodes, of which one after the other is killed, are those of one
-process: with the store in a folder (two are killed), and on an object store (six)."""
+process."""
 
 from __future__ import annotations
 
-import random
-import re
 import shutil
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,21 +14,19 @@ from typing import Any
 
 import psutil
 import pytest
-from support.object_store import FaultProxy, Request, objects_below, use
 
 from pipelines.config import load_settings
 from pipelines.context import PipelineContext
-from pipelines.paths import home_path
 from pipelines.stages import STAGES, build
 from pipelines.store import Store
 
-pytestmark = [pytest.mark.slow, pytest.mark.integration, pytest.mark.faults]
+pytestmark = [pytest.mark.pipeline, pytest.mark.faults]
 
 DATASET = "movies.preference_scores"
 #: Another seed than the published one: nothing is scored yet.
 SCORING = {"seed": 77, "shards": 40, "max_pairs": 50_000}
-#: Parts that are finished before each of the first five nodes is killed (count).
-KILLS = sorted(random.Random(5).sample(range(2, 30), 5))
+#: Parts that are finished before the first node is killed (count).
+FINISHED = 10
 
 
 def stage(dataset: str) -> Any:
@@ -85,10 +80,11 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 class Killer(threading.Thread):
-    """Kills the first of two nodes whenever it is told to, and adds another."""
+    """Kills the first of two nodes at two moments, and adds another."""
 
-    def __init__(self, cluster: Any) -> None:
+    def __init__(self, cluster: Any, folder: Path) -> None:
         super().__init__(daemon=True)
+        self.folder = folder
         self.cluster, self.nodes = cluster, [cluster.add_node(num_cpus=1) for _ in range(2)]
         self.killed: list[int] = []
         self._kept = threading.Event()
@@ -104,7 +100,15 @@ class Killer(threading.Thread):
         self.join(60)
 
     def kill_all(self) -> None:
-        raise NotImplementedError
+        self.wait(lambda: self.finished() >= FINISHED)
+        self.kill(self.finished())
+        # The last one while a part is written.
+        of_the_dead = {*self.folder.glob("*.making")}
+        self.wait(lambda: {*self.folder.glob("*.making")} - of_the_dead)
+        self.kill(self.finished())
+
+    def finished(self) -> int:
+        return len(list(self.folder.glob("*.parquet")))
 
     def wait(self, condition: Callable[[], object]) -> None:
         """Wait for a condition; a test that ends before it has fewer kills."""
@@ -132,29 +136,12 @@ class Killer(threading.Thread):
                 worker.resume()
 
 
-class FolderKiller(Killer):
-    def __init__(self, cluster: Any, folder: Path) -> None:
-        super().__init__(cluster)
-        self.folder = folder
-
-    def kill_all(self) -> None:
-        self.wait(lambda: self.finished() >= KILLS[0])
-        self.kill(self.finished())
-        # The last one while a part is written.
-        of_the_dead = {*self.folder.glob("*.making")}
-        self.wait(lambda: {*self.folder.glob("*.making")} - of_the_dead)
-        self.kill(self.finished())
-
-    def finished(self) -> int:
-        return len(list(self.folder.glob("*.parquet")))
-
-
 def test_nodes_that_are_killed_while_they_score_cost_no_pair_and_change_no_byte(
     published_home: Path, home_alone: Path, tmp_path: Path, alone: list[str], cluster: Any
 ) -> None:
     shutil.copytree(published_home, tmp_path / "home")
     scratch = tmp_path / "home" / "scratch" / DATASET / "default"
-    killer = FolderKiller(cluster, scratch)
+    killer = Killer(cluster, scratch)
     killer.start()
     nodes = {"executor": "ray", "address": cluster.address, "max_rounds": 12}
     hashes, told = scored(tmp_path / "home", **nodes)
@@ -166,93 +153,3 @@ def test_nodes_that_are_killed_while_they_score_cost_no_pair_and_change_no_byte(
     assert told["scoring"]["statuses"] == {"ok": told["scoring"]["pairs"]}
     assert told["scoring"]["scored_now"] == told["scoring"]["pairs"]
     assert not scratch.exists()
-
-
-def uploaded(home: Path, address: str) -> None:
-    """Put the current tables of a home on an object store, as they are."""
-    here, there = Store(home), Store(address)
-    for dataset in here.datasets():
-        snapshot = here.current(dataset)
-        target = there.home / "data" / dataset / snapshot.version
-        for entry in snapshot.manifest.files:
-            source = here.files.part(snapshot.path, entry)
-            there.files.put(there.files.part(target, entry), source.read_bytes())
-        for path in (
-            snapshot.path / "_manifest.json",
-            home / "refs" / f"{dataset}.json",
-            home / "_format.json",
-        ):
-            there.files.put(there.home / path.relative_to(home), path.read_bytes())
-
-
-class ObjectKiller(Killer):
-    """Also watches the requests of pieces, and lets the object store be away for a while."""
-
-    def __init__(self, cluster: Any, proxy: FaultProxy) -> None:
-        super().__init__(cluster)
-        self.put: Counter[str] = Counter()
-        self.held, self.refused = 0, 0
-        self.away, self.away_until = False, 0.0
-        self.committing, self.go_on = threading.Event(), threading.Event()
-        proxy.fault = self.watch
-
-    def watch(self, request: Request) -> None:
-        # Polars, which reads tables, gives up sooner than the client that stores parts.
-        if self.away and "/pieces/" in request.path:
-            now = time.monotonic()
-            self.away_until = self.away_until or now + 3
-            request.refuse = self.away = now < self.away_until
-            self.refused += request.refuse
-            if request.refuse:
-                return
-        part = re.search(r"/pieces/.*/(\w+)\.parquet", request.path)
-        if request.method != "PUT" or part is None:
-            return
-        if len(self.killed) == len(KILLS) and not self.go_on.is_set():
-            # The last node is killed while both workers commit: the store has not got the part.
-            self.held += 1
-            if self.held == 2:
-                self.committing.set()
-            self.go_on.wait(100)
-        self.put[part[1]] += 1
-
-    def kill_all(self) -> None:
-        for number in KILLS:
-            self.wait(lambda number=number: len(self.put) >= number)
-            self.kill(len(self.put))
-            if number == KILLS[2]:
-                self.away = True  # until three seconds after the first request that it refuses
-        self.wait(self.committing.is_set)
-        self.kill(len(self.put))
-        self.go_on.set()
-
-
-def test_the_same_on_an_object_store_that_answers_no_worker_for_a_while(
-    published_home: Path,
-    alone: list[str],
-    s3_home: str,
-    s3_endpoint: str,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
-) -> None:
-    uploaded(published_home, s3_home)
-    prefix = home_path(s3_home).key
-    before = objects_below(s3_endpoint, f"{prefix}/data")
-    with FaultProxy(s3_endpoint).running() as proxy:
-        # The nodes have the environment of the process that adds them.
-        use(proxy.endpoint, monkeypatch.setenv)
-        cluster = request.getfixturevalue("cluster")
-        killer = ObjectKiller(cluster, proxy)
-        killer.start()
-        hashes, told = scored(s3_home, executor="ray", address=cluster.address, max_rounds=12)
-        killer.end()
-    assert len(killer.killed) == 6
-    assert killer.refused
-    assert hashes == alone
-    assert told["scoring"]["statuses"] == {"ok": told["scoring"]["pairs"]}
-    # Every part was uploaded; that none counts twice is seen from the hashes.
-    assert len(killer.put) == SCORING["shards"]
-    # Tables are kept, two are new, and no part is left outside of one.
-    after = objects_below(s3_endpoint, f"{prefix}/data")
-    assert {*before} < {*after}
-    assert not objects_below(s3_endpoint, f"{prefix}/pieces")

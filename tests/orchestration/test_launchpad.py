@@ -64,6 +64,7 @@ def test_launchpad_opens_with_the_settings_of_the_run_and_no_path(tmp_path: Path
     assert str(tmp_path) not in str(resources)
 
 
+@pytest.mark.pipeline
 def test_run_takes_its_cohort_size_and_seed_from_the_launchpad(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +81,7 @@ def test_run_takes_its_cohort_size_and_seed_from_the_launchpad(
     assert (made.tags or {})["dagster/code_version"] != configured
 
 
+@pytest.mark.pipeline
 @pytest.mark.parametrize(
     ("config", "line"),
     [

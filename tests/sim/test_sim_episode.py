@@ -27,6 +27,7 @@ def payload(home: Path, *words: str, code: int = 0) -> Any:
     return json.loads(result.stdout)
 
 
+@pytest.mark.pipeline
 def test_the_installed_script_prints_persona_steps_and_summary(home: Path) -> None:
     script = Path(sys.executable).parent / "understudy"
     done = subprocess.run(
@@ -61,6 +62,7 @@ def test_json_agrees_with_itself(home: Path) -> None:
     assert len({s["item_id"] for s in steps}) == len(steps)
 
 
+@pytest.mark.pipeline
 def test_episode_is_of_a_sampled_persona_beside_the_average_one(
     small: ModuleType, tmp_path: Path
 ) -> None:

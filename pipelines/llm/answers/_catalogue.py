@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -72,7 +72,7 @@ class Catalogue:
 
     def swapping(self) -> AbstractContextManager[object]:
         """Lock to hold while parts take the place of others."""
-        return self.files.lock("answers-swap") if not self.files.shared else nullcontext()
+        return self.files.lock("answers-swap")
 
     def merging(self, timeout: float) -> AbstractContextManager[object]:
         """Lock of the one process that merges parts; LockedError after ``timeout`` (s)."""
@@ -97,8 +97,6 @@ class Catalogue:
             self.refresh()
             with ExitStack() as opened:
                 try:
-                    for _, part in self.ordered():
-                        self.files.fetch(part.path)
                     files: list[tuple[Part, BinaryIO]] = [
                         (part, opened.enter_context(part.path.open("rb")))
                         for _, part in self.ordered()
@@ -113,10 +111,7 @@ class Catalogue:
         """List the parts once; False if one was removed before it could be opened."""
         with self._no_swap():
             there = self.files.listed(self.scope)
-        gone = self._numbers.keys() - there.keys()
-        if self.files.shared:
-            self.files.forget([self.parts[self._numbers[name]].path for name in gone])
-        self._drop(gone)
+        self._drop(self._numbers.keys() - there.keys())
         self.problems = {n: p for n, p in self.problems.items() if n in there}
         self.replaced &= there.keys()
         new = sorted(there.keys() - self._numbers.keys() - self.problems.keys() - self.replaced)
@@ -140,7 +135,6 @@ class Catalogue:
 
     def _open(self, path: Path) -> tuple[Part, Entries] | CorruptPartError | None:
         try:
-            self.files.fetch(path)
             return read_entries(path)
         except FileNotFoundError:
             return None  # merged since it was listed
@@ -162,7 +156,7 @@ class Catalogue:
     def _too_fast(self) -> StoreError:
         return StoreError(
             "the parts of the answer store change faster than they can be read",
-            where=str(self.files.place),
+            where=str(self.files.folder),
             hint="check for processes that write to or delete them",
         )
 
@@ -181,11 +175,6 @@ class Catalogue:
     @contextmanager
     def _no_swap(self) -> Iterator[None]:
         """Keep others from swapping parts: a listing must not fall between new and old names."""
-        if self.files.shared:
-            # A listing of one answer of the server is of one moment; of several, answers that are
-            # merged just then may be missed, and are asked again.
-            yield
-            return
         lock = self.files.local.root / "_locks" / "answers-swap.lock"
         try:
             descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
@@ -250,7 +239,6 @@ class Catalogue:
             if pending is not None and number == self._next:
                 return pending.select(list(columns)).take(rows)
             try:
-                self.files.fetch(self.parts[number].path)
                 return self.parts[number].read(rows, columns).cast(want)
             except (FileNotFoundError, CorruptPartError) as error:
                 return error

@@ -117,7 +117,7 @@ class Committer:
         path = self._catalogue.folder / name
         try:
             data = encode(table)
-            self._catalogue.files.add(path, data)
+            self._catalogue.files.local.put_new(path, data)
         except StoreError as error:
             raise error from failure
         rows, statuses = len(self._rows), Counter[Status](row[1] for row in self._rows)

@@ -230,7 +230,7 @@ def _rewrite(catalogue: Catalogue, plan: _Plan, deleted: dict[int, NDArray[Any]]
             raise
         with catalogue.swapping():
             if rows:
-                files.place_merged(file.path, target)
+                files.local.place(file.path, target)
             _remove(catalogue, [part.path for _, part in plan])
     finally:
         staging.drop()

@@ -36,7 +36,7 @@ from pipelines.llm.answers._rules import budget
 from pipelines.llm.answers._stats import AnswerStats, Figures
 from pipelines.llm.answers._uses import UnusedReport, active_scope, unused_keys, words
 from pipelines.llm.engines import Answer, EngineIdentity, Status
-from pipelines.paths import home_path, scratch_of
+from pipelines.paths import home_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,10 +90,9 @@ class AnswerStore:
     """
 
     def __init__(self, home: Path | str, serving: ServingSettings | None = None) -> None:
-        #: Folder of this machine: the home, or of a home on an object store its folder here.
-        self.home = scratch_of(home_path(home))
+        self.home = home_path(home)
         self._lock = threading.RLock()
-        self._catalogue = Catalogue(home_path(home), active_scope(self.home))
+        self._catalogue = Catalogue(self.home, active_scope(self.home))
         self._committer = Committer(self._catalogue, self._lock)
         self._identities: dict[EngineIdentity, str] = {}
         self._merging = True
@@ -115,7 +114,7 @@ class AnswerStore:
     @property
     def folder(self) -> Path:
         """Place of the parts."""
-        return self._catalogue.files.place
+        return self._catalogue.files.folder
 
     @property
     def scope(self) -> Scope | None:

@@ -18,6 +18,7 @@ from pipelines.cli.main import app
 from pipelines.config import Settings, load_settings
 
 
+@pytest.mark.pipeline
 def test_this_installation_has_no_failing_line(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["doctor", "--home", str(tmp_path / "h"), "--json"])
     found = json.loads(result.stdout)

@@ -52,7 +52,7 @@ def test_status_of_a_home_that_does_not_exist_says_so_and_makes_nothing(tmp_path
         "snapshots": [],
         "releases": [],
         "unfinished": [],
-        "disk": {"folder": str(home), "total": 0, "folders": {}},
+        "disk": {"total": 0, "folders": {}},
     }
     assert "understudy run" in call(home, "status").stdout
     assert not home.exists()
@@ -88,6 +88,7 @@ def test_status_of_releases_leaves_out_tables(own_home: Path) -> None:
     assert "interactions" not in call(own_home, "status", "--releases").stdout
 
 
+@pytest.mark.pipeline
 def test_status_tells_a_write_in_progress_from_one_that_was_killed(tmp_path: Path) -> None:
     home = tmp_path / "home"
     code = (

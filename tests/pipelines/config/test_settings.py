@@ -212,6 +212,7 @@ def test_the_data_folders_path_is_not_identity() -> None:
     assert one.identity() == two.identity()
 
 
+@pytest.mark.pipeline
 @given(st.dictionaries(st.text(), st.integers(min_value=-(2**53), max_value=2**53)))
 def test_the_identity_hash_ignores_the_order_of_keys(value: dict[str, int]) -> None:
     assert identity_hash(value) == identity_hash(dict(reversed(list(value.items()))))

@@ -223,6 +223,7 @@ def test_facts_from_left_out_columns_are_left_out(home: Path, tmp_path: Path) ->
     ]
 
 
+@pytest.mark.pipeline
 @pytest.mark.parametrize("form", ["huggingface", "recbole"])
 def test_join_script_adds_texts_of_an_own_release(
     form: str, home: Path, real: Release, tmp_path: Path

@@ -14,7 +14,7 @@ from support import small_release
 
 from pipelines.exports import ExportOptions, export_release
 
-pytestmark = [pytest.mark.slow, pytest.mark.integration]
+pytestmark = pytest.mark.pipeline
 
 #: Packages that are installed with what they need, and packages whose needs (torch, pyarrow and
 #: others) are already in the environment that runs the tests.

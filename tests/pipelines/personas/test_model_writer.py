@@ -71,6 +71,7 @@ class TestAPlanWithBlanks(WriterContract):
         return writer(scripted(), settings(style="slots"))
 
 
+@pytest.mark.pipeline
 class TestATinyModelAsWriter(WriterContract):
     """Replies of a real model, which knows nothing."""
 

@@ -132,6 +132,7 @@ def test_children_and_adults_have_hobbies_of_their_own(people):
     assert people.filter(hobby="tasting wine")["age"].min() >= 18
 
 
+@pytest.mark.pipeline
 def test_likes_are_never_empty_sorted_and_disjoint_from_dislikes(people):
     assert people["likes"].list.len().min() >= 1
     assert people["likes"].list.set_intersection(people["dislikes"]).list.len().max() == 0

@@ -171,6 +171,36 @@ def test_a_source_without_links_owes_no_tmdb_features(world: Any) -> None:
     assert "skipped" not in records["genre_coverage"].details
 
 
+def _films_without_plots(frame: pl.DataFrame, records: pl.Expr) -> pl.DataFrame:
+    nothing = pl.lit([], pl.List(pl.String))
+    return frame.with_columns(
+        has_tmdb=records,
+        overview=pl.lit(None, pl.String),
+        actors=nothing,
+        directors=nothing,
+    )
+
+
+def test_links_without_any_record_owe_no_features(world: Any) -> None:
+    none = world.broken("movies.items", lambda f: _films_without_plots(f, pl.lit(False)))
+    records = _check(world, none)
+    for name in ("plot_coverage", "cast_coverage", "director_coverage"):
+        assert records[name].status == "not applicable"
+        assert "no item has a TMDB record" in records[name].details["skipped"]
+
+
+def test_few_records_warn_and_name_the_remedy(world: Any) -> None:
+    one = pl.int_range(pl.len()) == 0
+    few = world.broken("movies.items", lambda f: _films_without_plots(f, one))
+    records = _check(world, few)
+    for name in ("plot_coverage", "cast_coverage", "director_coverage"):
+        assert records[name].passed is False
+        assert not records[name].blocks
+        message = records[name].details["message"]
+        assert "tmdb/movies.jsonl" in message
+        assert "UNDERSTUDY_TMDB__TOKEN" in message
+
+
 def test_given_context_wins_over_the_current_table(world: Any) -> None:
     fewer = world.broken("movies.items", lambda f: f.head(140))
     table = world.tables["movies.item_embeddings"]

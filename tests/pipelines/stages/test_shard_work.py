@@ -18,9 +18,8 @@ class Tables(dict):
 
     def __init__(self, home: Path) -> None:
         super().__init__(items_table=SimpleNamespace(dataset="movies.items", version="a1"))
-        store = Store(home)
-        self.context = SimpleNamespace(store=store)
-        self.pieces = store.pieces("movies.preference_scores", "default")
+        self.context = SimpleNamespace(store=Store(home))
+        self.scratch = home / "scratch" / "movies.preference_scores" / "default"
 
 
 @pytest.fixture

@@ -51,6 +51,7 @@ def test_bytes_don_t_depend_on_the_size_of_shards(world: AgentWorld, tmp_path: P
     ]  # fmt: skip
 
 
+@pytest.mark.pipeline
 def test_bytes_don_t_depend_on_the_number_of_threads(matched: Release, tmp_path: Path) -> None:
     from threadpoolctl import threadpool_limits
 
@@ -150,7 +151,7 @@ _RUN = """
 
 
 @pytest.mark.faults
-@pytest.mark.slow
+@pytest.mark.night
 def test_kill_at_twenty_waves_loses_nothing(
     matched: Release, world: AgentWorld, tmp_path: Path
 ) -> None:
@@ -187,6 +188,7 @@ def test_kill_at_twenty_waves_loses_nothing(
     assert digests(folder) == digests(whole.folder)
 
 
+@pytest.mark.pipeline
 @pytest.mark.faults
 def test_full_disk_in_a_shard_leaves_the_shards_before(world: AgentWorld, tmp_path: Path) -> None:
     shown = open_recommender("random").fit(world.release)
@@ -263,6 +265,7 @@ def sim(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.pipeline
 def test_command_plays_and_shows_a_visit(matched: Release, tmp_path: Path) -> None:
     home = matched.path.parents[1]
     options = ["--release", "movies@latest", "--agents", "40", "--out", str(tmp_path / "run")]

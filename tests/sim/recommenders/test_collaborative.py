@@ -213,6 +213,7 @@ def test_fits_leave_the_global_generator_alone(name: str, people: Release) -> No
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
+@pytest.mark.pipeline
 def test_a_library_loaded_by_the_fit_runs_in_one_thread(home: Path) -> None:
     pytest.importorskip("torch_geometric")
     code = f"""

@@ -1,23 +1,17 @@
-"""Scopes of answers, on a folder and on an object store: what a worker finds, reads and writes."""
+"""Scopes of answers: what a worker finds, reads and writes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.calls import IDENTITY, answer, questions
-from support.object_store import BUCKET, FaultProxy, error_answer, objects_below, use
-from support.object_store import Request as HttpRequest
 
-from pipelines.config import ServingSettings
-from pipelines.errors import StoreError
 from pipelines.llm.answers import AnswerStore, Scope, answer_keys, recorded_uses
 from pipelines.llm.answers import _merge as merging
 from pipelines.llm.engines import Request
-from pipelines.paths import home_path, scratch_of
 
 TABLE = Scope.of("movies.preference_scores", "default")
 #: Two blocks of a cohort's personas.
@@ -50,189 +44,73 @@ def indexed(home: str, scope: Scope | None) -> int:
     return len(store._catalogue.index)
 
 
-class ScopesContract:
-    """Contract of scopes, in a folder or on an object store."""
-
-    @pytest.fixture
-    def home(self) -> str:
-        raise NotImplementedError
-
-    @pytest.fixture
-    def elsewhere(self) -> Callable[[], None]:
-        """Go on as a process of another machine."""
-        raise NotImplementedError
-
-    def test_a_scope_reads_its_own_answers_and_those_of_no_table(self, home: str) -> None:
-        asked = questions(30)
-        store_in(home, EARLY, asked[:10])
-        store_in(home, LATE, asked[10:20])
-        store_in(home, Scope.of("movies.preference_scores", "young"), asked[20:24])
-        store_in(home, None, asked[24:])
-        assert found(home, EARLY, asked) == [*range(10), *range(24, 30)]
-        assert found(home, LATE, asked) == [*range(10, 20), *range(24, 30)]
-        assert found(home, TABLE, asked) == [*range(20), *range(24, 30)]
-        assert found(home, None, asked) == [*range(30)]
-        assert [indexed(home, s) for s in (EARLY, LATE, TABLE, None)] == [16, 16, 26, 30]
-
-    def test_blocks_that_are_cut_otherwise_find_the_answers_of_earlier_ones(
-        self, home: str
-    ) -> None:
-        asked = questions(20)
-        store_in(home, EARLY, asked[:10])
-        store_in(home, LATE, asked[10:])
-        assert found(home, TABLE.between(None, "p3"), asked) == [*range(10)]
-        assert found(home, TABLE.between("p3", "p7"), asked) == [*range(20)]
-        assert found(home, TABLE.between("p7", None), asked) == [*range(10, 20)]
-
-    def test_another_machine_finds_what_was_committed(
-        self, home: str, elsewhere: Callable[[], None]
-    ) -> None:
-        asked = questions(3)
-        store_in(home, EARLY, asked)
-        elsewhere()
-        assert found(home, EARLY, asked) == [0, 1, 2]
-        store_in(home, EARLY, questions(2, start=3))
-        assert found(home, EARLY, questions(5)) == [0, 1, 2, 3, 4]
-
-    def test_parts_are_merged_within_their_scope(
-        self, home: str, elsewhere: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(merging, "FAN_IN", 3)
-        asked = questions(8)
-        reader = AnswerStore(home)
-        reader.enter(EARLY)
-        for number in range(2):
-            store_in(home, EARLY, asked[number : number + 1])
-            store_in(home, LATE, asked[4 + number : 5 + number])
-        keys = answer_keys(IDENTITY, asked)
-        assert len(reader.get(keys)) == 2
-        store_in(home, EARLY, asked[2:3])
-        assert self.parts(home) == {EARLY.path.as_posix(): 1, LATE.path.as_posix(): 2}
-        assert reader.get(keys).keys() == set(keys[:3])
-        elsewhere()
-        assert found(home, None, asked) == [0, 1, 2, 4, 5]
-        report = AnswerStore(home).gc()
-        assert (report.answers, report.parts_before, report.parts_after) == (5, 3, 2)
-        assert found(home, None, asked) == [0, 1, 2, 4, 5]
-
-    def parts(self, home: str) -> dict[str, int]:
-        """Parts of each scope (count)."""
-        raise NotImplementedError
+@pytest.fixture
+def home(tmp_path: Path) -> str:
+    return str(tmp_path / "home")
 
 
-def counted(names: Iterator[Path]) -> dict[str, int]:
+def test_a_scope_reads_its_own_answers_and_those_of_no_table(home: str) -> None:
+    asked = questions(30)
+    store_in(home, EARLY, asked[:10])
+    store_in(home, LATE, asked[10:20])
+    store_in(home, Scope.of("movies.preference_scores", "young"), asked[20:24])
+    store_in(home, None, asked[24:])
+    assert found(home, EARLY, asked) == [*range(10), *range(24, 30)]
+    assert found(home, LATE, asked) == [*range(10, 20), *range(24, 30)]
+    assert found(home, TABLE, asked) == [*range(20), *range(24, 30)]
+    assert found(home, None, asked) == [*range(30)]
+    assert [indexed(home, s) for s in (EARLY, LATE, TABLE, None)] == [16, 16, 26, 30]
+
+
+def test_blocks_that_are_cut_otherwise_find_the_answers_of_earlier_ones(home: str) -> None:
+    asked = questions(20)
+    store_in(home, EARLY, asked[:10])
+    store_in(home, LATE, asked[10:])
+    assert found(home, TABLE.between(None, "p3"), asked) == [*range(10)]
+    assert found(home, TABLE.between("p3", "p7"), asked) == [*range(20)]
+    assert found(home, TABLE.between("p7", None), asked) == [*range(10, 20)]
+
+
+def test_parts_are_merged_within_their_scope(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "FAN_IN", 3)
+    asked = questions(8)
+    reader = AnswerStore(home)
+    reader.enter(EARLY)
+    for number in range(2):
+        store_in(home, EARLY, asked[number : number + 1])
+        store_in(home, LATE, asked[4 + number : 5 + number])
+    keys = answer_keys(IDENTITY, asked)
+    assert len(reader.get(keys)) == 2
+    store_in(home, EARLY, asked[2:3])
+    assert parts(home) == {EARLY.path.as_posix(): 1, LATE.path.as_posix(): 2}
+    assert reader.get(keys).keys() == set(keys[:3])
+    assert found(home, None, asked) == [0, 1, 2, 4, 5]
+    report = AnswerStore(home).gc()
+    assert (report.answers, report.parts_before, report.parts_after) == (5, 3, 2)
+    assert found(home, None, asked) == [0, 1, 2, 4, 5]
+
+
+def parts(home: str) -> dict[str, int]:
+    """Parts of each scope (count)."""
+    names = Path(home, "answers").rglob("part-*.parquet")
     folders = [name.parent.as_posix().partition("tables/")[2] for name in names]
     return {folder: folders.count(folder) for folder in sorted(folders)}
 
 
-class TestFolder(ScopesContract):
-    @pytest.fixture
-    def home(self, tmp_path: Path) -> str:
-        return str(tmp_path / "home")
-
-    @pytest.fixture
-    def elsewhere(self) -> Callable[[], None]:
-        return lambda: None
-
-    def parts(self, home: str) -> dict[str, int]:
-        return counted(Path(home, "answers").rglob("part-*.parquet"))
-
-    def test_a_store_that_is_opened_while_a_table_is_built_has_its_scope(self, home: str) -> None:
-        assert AnswerStore(home).scope is None
-        with recorded_uses(Path(home), "movies.personas", "young"):
-            assert AnswerStore(home).scope == Scope.of("movies.personas", "young")
-        assert AnswerStore(home).scope is None
-
-    def test_what_waits_is_committed_to_the_scope_that_it_was_asked_in(self, home: str) -> None:
-        store = AnswerStore(home)
-        store.enter(EARLY)
-        store.add(IDENTITY, [answer(request) for request in questions(2)])
-        store.enter(LATE)
-        assert found(home, EARLY, questions(2)) == [0, 1]
-        assert found(home, LATE, questions(2)) == []
+def test_a_store_that_is_opened_while_a_table_is_built_has_its_scope(home: str) -> None:
+    assert AnswerStore(home).scope is None
+    with recorded_uses(Path(home), "movies.personas", "young"):
+        assert AnswerStore(home).scope == Scope.of("movies.personas", "young")
+    assert AnswerStore(home).scope is None
 
 
-class TestObjectStore(ScopesContract):
-    @pytest.fixture
-    def home(self, s3_home: str) -> str:
-        return s3_home
-
-    @pytest.fixture
-    def elsewhere(
-        self, s3_home: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> Callable[[], None]:
-        def go() -> None:
-            monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
-            assert not scratch_of(home_path(s3_home)).exists()
-
-        return go
-
-    @pytest.fixture(autouse=True)
-    def _endpoint(self, s3_endpoint: str) -> None:
-        self.endpoint = s3_endpoint
-
-    def parts(self, home: str) -> dict[str, int]:
-        names = objects_below(self.endpoint, home.removeprefix(f"s3://{BUCKET}/"))
-        return counted(Path(name) for name in names if "/part-" in name)
-
-    def test_a_copy_that_another_process_removed_is_fetched_again(self, home: str) -> None:
-        asked = questions(3)
-        store_in(home, EARLY, asked)
-        reader = AnswerStore(home)
-        reader.enter(EARLY)
-        keys = answer_keys(IDENTITY, asked)
-        assert len(reader.get(keys)) == 3
-        (copy,) = (scratch_of(home_path(home)) / "answers").rglob("part-*.parquet")
-        copy.unlink()
-        assert len(reader.get(keys)) == 3
-        copy.unlink()
-        assert len(list(reader.scan(["key"]))) == 1
-
-    def test_copies_of_merged_parts_do_not_stay(
-        self, home: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(merging, "FAN_IN", 3)
-        for number in range(3):
-            store_in(home, EARLY, questions(1, start=number))
-        assert found(home, EARLY, questions(3)) == [0, 1, 2]
-        copies = (scratch_of(home_path(home)) / "answers").rglob("part-*.parquet")
-        assert len(list(copies)) == 1
-
-    def test_answers_wait_while_the_object_store_gives_no_answer(
-        self, home: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        with FaultProxy(self.endpoint).running() as proxy:
-            use(proxy.endpoint, monkeypatch.setenv)
-            store = AnswerStore(home, ServingSettings(commit_every=2))
-            store.enter(EARLY)
-            store.add(IDENTITY, [answer(questions(1)[0])])
-
-            def refuse(request: HttpRequest) -> None:
-                request.answer = error_answer(403, "AccessDenied")
-
-            proxy.fault = refuse
-            with pytest.raises(StoreError, match="refuses access"):
-                store.flush()
-            assert store.waiting == 1
-            proxy.fault = lambda request: None
-            assert store.flush() == 1
-            assert found(home, EARLY, questions(1)) == [0]
-
-    def test_an_object_that_is_no_part_is_reported_and_set_aside(self, home: str) -> None:
-        store_in(home, EARLY, questions(2))
-        (name,) = (
-            n
-            for n in objects_below(self.endpoint, home.removeprefix(f"s3://{BUCKET}/"))
-            if "/part-" in n
-        )
-        store = AnswerStore(home)
-        damaged = home_path(home) / Path(name).with_name(f"part-{9:016}-{'a' * 12}.parquet")
-        store._catalogue.files._files.put(damaged, b"no parquet")
-        assert found(home, EARLY, questions(2)) == [0, 1]
-        report = store.gc()
-        assert [problem.part for problem in report.set_aside] == [damaged.name]
-        assert self.parts(home) == {EARLY.path.as_posix(): 1}
-        assert (store.home / "answers" / "corrupt" / damaged.name).read_bytes() == b"no parquet"
+def test_what_waits_is_committed_to_the_scope_that_it_was_asked_in(home: str) -> None:
+    store = AnswerStore(home)
+    store.enter(EARLY)
+    store.add(IDENTITY, [answer(request) for request in questions(2)])
+    store.enter(LATE)
+    assert found(home, EARLY, questions(2)) == [0, 1]
+    assert found(home, LATE, questions(2)) == []
 
 
 edges = st.none() | st.integers(0, 30)

@@ -216,7 +216,7 @@ def test_an_estimate_is_near_the_truth_repeats_and_says_that_it_is_one(
 def test_an_estimate_draws_only_options_where_the_server_can_be_told_them(serve: Serve) -> None:
     kind = KINDS["llama.cpp"].without("logprobs", "top_logprobs")
     with connect(serve(kind), draws=12) as engine:
-        assert engine.metadata()["constraints"]["choice (completions)"] == "grammar (GBNF)"
+        assert engine.metadata()["constraints"]["choice (completions)"] == "grammar (llguidance)"
         answer = _one(engine.submit([question("Stars?", Choice(STARS))]))
     assert answer.detail.startswith("an estimate: shares among 12 answers drawn")
     assert sum(answer.probabilities or ()) == pytest.approx(1.0)
