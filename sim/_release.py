@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pipelines.forks  # noqa: F401 - watches forks from here on
 from pipelines.errors import IntegrityError, ReleaseError, UnknownTableError
 from pipelines.extras import missing_package
 from pipelines.paths import ObjectPath
@@ -141,19 +142,27 @@ class Table:
         ReleaseError
             If the column is not in the table, or its lists differ in length.
         """
-        import polars as pl
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
 
-        values = self.polars([column])[column]
-        if not isinstance(values.dtype, pl.List):
+        # Not with Polars, so that forked workers can call it.
+        values = self.arrow([column])[column]
+        if not (pa.types.is_list(values.type) or pa.types.is_large_list(values.type)):
             return values.to_numpy()
-        lengths = values.list.len().drop_nulls().unique().to_list()
+        lengths = pc.list_value_length(values).drop_null().unique().to_pylist()
         if len(lengths) != 1:
             raise ReleaseError(
                 f"the lists of {column} differ in length" if lengths else f"{column} has no list",
                 where=f"table {self.name}",
                 hint="use polars or arrow",
             )
-        return values.list.to_array(lengths[0]).to_numpy()
+        filled = pc.list_flatten(values).to_numpy().reshape(-1, lengths[0])
+        if not values.null_count:
+            return filled
+        rows = np.full((len(values), lengths[0]), np.nan, np.result_type(filled, np.float32))
+        rows[values.is_valid().to_numpy()] = filled
+        return rows
 
     def torch(self, column: str) -> torch.Tensor:
         """One column of numbers as a tensor of its own memory; shapes and errors as of `numpy`.

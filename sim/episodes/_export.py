@@ -117,7 +117,7 @@ def write_minari(
         warnings.simplefilter("ignore")
         staged.mkdir()
         storage = MinariStorage.new(
-            staged / "data",
+            (staged / "data").absolute(),  # Minari 0.5 joins a relative path with itself
             observation_space=log.observation_space,
             action_space=log.action_space,
             env_spec=_spec(log),
