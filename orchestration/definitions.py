@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from orchestration.assets import stage_asset
+from orchestration.assets import Cohorts, stage_asset
 from orchestration.defs.ablations import suite_assets
 from orchestration.defs.agents import simulation_assets
 from orchestration.defs.checks import dataset_checks
@@ -154,7 +154,7 @@ def _code_location() -> dg.Definitions:
     named = [] if given.partition else list(filter(None, given.select.split(",")))
     graph = built.resolve_asset_graph()
     for key in dg.AssetSelection.from_coercible(named).resolve(graph) if named else ():
-        if cohorts := graph.get(key).partitions_def:
+        if isinstance(cohorts := graph.get(key).partitions_def, Cohorts):
             sys.exit(
                 f"error: {key.to_user_string()} has a partition per cohort, and none is named: "
                 f"add --partition {cohorts.standing} (docs/dagster.md)"

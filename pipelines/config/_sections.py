@@ -100,6 +100,12 @@ class PersonaSettings(Section):
     )
     count: int = Field(100, ge=1, le=10_000_000, description="Personas in the cohort (count).")
     seed: int = Field(7, ge=0, description="Cohort seed; persona n depends on (seed, n) only.")
+    min_age: int = Field(
+        18,
+        ge=4,
+        le=94,
+        description="Minimum age of the personas (years); ages have the census' shares from it on.",
+    )
     writer: Literal["statistical", "model"] = Field(
         "statistical",
         description="Writer of the descriptions: `statistical` needs no model, `model` asks the "

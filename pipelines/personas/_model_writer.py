@@ -27,10 +27,10 @@ from pipelines.prompts import (
 )
 from pipelines.renames import current_name
 
-#: Characters of a refused text that an error shows.
-_SHOWN = 300
 #: Seeds that every server takes: 31 bits.
 _SEED_BITS = 0x7FFF_FFFF
+#: Characters that are shown of a refused text (count).
+_SHOWN = 200
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,19 @@ class _Drawn:
     likes: list[str] | None = None
     dislikes: list[str] | None = None
     faults: tuple[Fault, ...] = ()
+    #: Reason of a status other than `ok`.
+    detail: str = ""
+
+    @property
+    def reason(self) -> str | None:
+        """Reason why there is no description, and the text; None if there is one."""
+        if self.status == "ok" and not self.faults:
+            return None
+        gates = f"gate {', '.join(self.faults)} refused" if self.faults else ""
+        text = " ".join((self.text or "").split())
+        cut = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+        reason = gates or self.detail or self.status
+        return f"{reason}: {cut}" if cut else reason
 
 
 class ModelWriter(Asking):
@@ -126,8 +139,8 @@ class ModelWriter(Asking):
         self._first: Counter[str] = Counter()
         self._faults: Counter[Fault] = Counter()
         self._texts = self._again = 0
-        #: Why the last text that could not be used is none.
-        self.problem = ""
+        #: Reason why a persona has no description, with its refused text; None if all have one.
+        self.refusal: str | None = None
         self.name = engine.identity.model
         if not self.name or current_name(self.name) == "statistical":
             raise ConfigError(
@@ -197,6 +210,7 @@ class ModelWriter(Asking):
             if not pending:
                 break
             self._again += len(pending)
+        self.refusal = next(filter(None, (one.reason for one in drawn)), self.refusal)
         statuses = ["invalid" if one.faults else one.status for one in drawn]
         descriptions = [
             one.text if status == "ok" else None
@@ -227,15 +241,13 @@ class ModelWriter(Asking):
         asked = self.requests(attributes, rows=pending, draw=draw)
         for request, _, answer in self._ask(asked):
             number, grammar = request.tag
-            drawn[number] = _Drawn(answer.status)
+            drawn[number] = _Drawn(answer.status, detail=answer.detail)
             if answer.status != "ok":
-                self.problem = answer.detail or answer.status
                 continue
             try:
                 drawn[number] = self._read(grammar, answer.text)
             except AnswerError as error:
-                drawn[number] = _Drawn("invalid")
-                self.problem = str(error)
+                drawn[number] = _Drawn("invalid", detail=str(error))
         written = [n for n in pending if drawn[n].status == "ok"]
         if self._gates is not None and written:
             texts = [str(drawn[n].text) for n in written]
@@ -248,10 +260,6 @@ class ModelWriter(Asking):
             for n, faults in zip(written, self._gates(texts, judged), strict=True):
                 drawn[n] = replace(drawn[n], faults=tuple(faults))
                 self._faults.update(faults)
-                if faults:
-                    text = str(drawn[n].text)
-                    shown = text if len(text) <= _SHOWN else text[:_SHOWN] + " ..."
-                    self.problem = f"personas.gates refused ({', '.join(faults)}): {shown}"
         if draw == 0:
             self._texts += len(pending)
             self._first["ok"] += sum(

@@ -30,7 +30,6 @@ from pipelines.sources._protocol import Progress, RawTable, Source, Workspace, n
 from pipelines.sources.formats import values
 from pipelines.sources.formats.lines import MAX_LINE, numbered_lines
 from pipelines.sources.movielens import MovielensSource
-from pipelines.sources.tmdb_api import TmdbCache
 
 __all__ = ["CODE_VERSION", "RecordFaultError", "TmdbSource", "WantedFilms", "flatten", "to_frame"]
 
@@ -455,6 +454,8 @@ class TmdbSource(Source):
     code_version: ClassVar[str] = CODE_VERSION
 
     def __init__(self, settings: Settings, *, progress: Progress = no_progress) -> None:
+        from pipelines.sources.tmdb_api import TmdbCache  # it loads httpx: the terms need none
+
         super().__init__(settings, progress=progress)
         self.cache = TmdbCache(settings.runtime.folder / "cache" / "tmdb")
 

@@ -15,6 +15,7 @@ from support.fork_server import ForkServer
 from support.steps import FILMS, SMALL, kill_at_step, run_small, start_run, steps_of
 
 from orchestration.instance import open_instance
+from pipelines.cli.options import INTERRUPTED
 from pipelines.store import Store
 from pipelines.warehouse import warehouse_lock
 
@@ -59,7 +60,7 @@ def test_run_that_waits_for_the_warehouse_ends_when_interrupted(
             assert run.process.wait(ENDS_WITHIN) == 130, run.output()
         finally:
             run.kill()
-    assert run.output().rstrip().endswith("error: interrupted")
+    assert run.output().rstrip().endswith(f"error: {INTERRUPTED}")
     assert "Traceback" not in run.output()
 
 

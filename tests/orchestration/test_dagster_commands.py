@@ -25,7 +25,7 @@ from pipelines.config import Settings
 from pipelines.domains import DOMAINS
 
 #: Longest start of Dagster's servers (seconds).
-PATIENCE = 600
+PATIENCE = 900
 MOVIES = DOMAINS["movies"]
 BOOKS = DOMAINS["books"]
 
@@ -162,7 +162,11 @@ def test_dagster_dev_in_the_checkout_opens_the_pipeline(repository: Path, tmp_pa
             locations = _locations(port)
     finally:
         os.killpg(server.pid, signal.SIGINT)
-        server.wait(60)
+        try:
+            server.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait(60)
     assert locations == {"understudy"}, log.read_text()[-5000:]
 
 

@@ -85,7 +85,7 @@ def test_run_takes_its_cohort_size_and_seed_from_the_launchpad(
 @pytest.mark.parametrize(
     ("config", "line"),
     [
-        ({"cohort_size": 0}, "personas.count: Input should be greater than or equal to 1"),
+        ({"cohort_size": 0}, "personas.count takes a whole number from 1 to 10000000, not 0"),
         ({"set": {"persona.count": 5}}, "did you mean personas"),
         ({"set": {"count": 5}}, "count"),
     ],

@@ -20,7 +20,7 @@ from pipelines.llm.engines._protocol import (
     Role,
     Sampling,
 )
-from pipelines.llm.engines._registry import ENGINES, load_engine
+from pipelines.llm.engines._registry import ENGINES, check_engine, load_engine
 from pipelines.llm.engines.choices import answer_fault
 from pipelines.llm.engines.constraints import request_fault
 from pipelines.statuses import STATUSES, Status
@@ -44,6 +44,7 @@ __all__ = [
     "Sampling",
     "Status",
     "answer_fault",
+    "check_engine",
     "load_engine",
     "request_fault",
 ]

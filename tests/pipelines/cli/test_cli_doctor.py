@@ -44,6 +44,14 @@ def test_a_failing_line_is_exit_1_with_what_to_do(
     assert "1 fail" in text
 
 
+def test_settings_of_the_command_line_are_checked(tmp_path: Path) -> None:
+    words = ["doctor", "--home", str(tmp_path), "--json", "--set", "engine.kind=transformers"]
+    result = CliRunner().invoke(app, words)
+    model = json.loads(result.stdout)["checks"][-1]
+    assert (result.exit_code, model["name"], model["status"]) == (1, "language model", "fail")
+    assert "needs a model" in model["found"]
+
+
 def test_an_unsupported_python_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(checks.sys, "version_info", (3, 14, 0))
     assert checks.check_python(Settings(), tmp_path).status == "fail"

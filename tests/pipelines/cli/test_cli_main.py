@@ -15,7 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 import pipelines.errors as errors
-from pipelines.cli.group import EXIT_CODES
+from pipelines.cli.group import EXIT_CODES, guarded
 from pipelines.cli.main import app
 
 Understudy = Callable[..., subprocess.CompletedProcess[str]]
@@ -86,7 +86,7 @@ def test_without_arguments_the_help_is_shown_and_the_code_is_2(understudy: Under
 def test_version_is_the_package_version() -> None:
     result = CliRunner().invoke(app, ["--version"])
     assert result.exit_code == 0
-    assert result.stdout == f"understudy {importlib.metadata.version('understudy')}\n"
+    assert result.stdout == f"understudy {importlib.metadata.version('understudy-recsys')}\n"
 
 
 @pytest.mark.parametrize("kind", SUBCLASSES)
@@ -205,6 +205,19 @@ def test_an_interrupt_is_one_line_and_code_130(words: list[str], popen: Popen) -
     assert process.returncode == 130
     assert err == b"error: interrupted\n"
     assert bool(out) == ("--json" in words)
+
+
+@pytest.mark.parametrize("words", [["run"], ["--debug", "personas"], ["agents"]])
+def test_interrupted_command_says_that_it_resumes(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def call() -> None:
+        raise KeyboardInterrupt
+
+    assert guarded(call, words, debug=False) == 130
+    assert "the same command resumes" in capsys.readouterr().err
+    assert guarded(call, ["episode"], debug=False) == 130
+    assert capsys.readouterr().err == "error: interrupted\n"
 
 
 @pytest.mark.pipeline

@@ -460,6 +460,8 @@ def test_targets_are_shares() -> None:
     assert sum(share for *_, share in targets.ages) == pytest.approx(1)
     assert sum(targets.genders.values()) == pytest.approx(1)
     assert 0.5 < targets.genders["female"] < 0.52
+    assert targets.ages[0][:2] == (18, 19)
+    assert persona_targets(4).ages[0][0] == 4
     assert all(
         0 < share <= 1 for shares in targets.favourable.values() for share in shares.values()
     )

@@ -278,6 +278,16 @@ def test_command_plays_and_shows_a_visit(matched: Release, tmp_path: Path) -> No
     assert shown.returncode == 0, shown.stderr
     assert "Agent 17: persona:matched:" in shown.stdout
     assert "View 1, page 1" in shown.stdout
+    visit = json.loads(
+        sim("agents", "show", "17", "--out", str(tmp_path / "run"), "--json", home=home).stdout
+    )
+    people, items = matched["personas"].polars(), matched["items"].polars()
+    [persona] = people.filter(pl.col("persona_id") == visit["agent"]["persona_id"]).to_dicts()
+    text = " ".join(shown.stdout.split())
+    assert " ".join(persona["description"].split()) in text
+    assert f"likes {', '.join(persona['likes'])}" in text
+    [item] = items.filter(pl.col("item_id") == visit["views"][0]["item_id"]).to_dicts()
+    assert f"{item['title']} ({item['year']}) · {', '.join(item['genres'])}:" in text
     refused = sim("agents", "--brain", "random", "--brain-option", "rounds=2", home=home)
     assert refused.returncode == 2
     assert "rounds" in refused.stderr

@@ -260,5 +260,7 @@ def test_a_missing_library_names_the_extra(
     name: str, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ConfigError, match=rf"{module} is not installed.*understudy\[agents\]"):
+    with pytest.raises(
+        ConfigError, match=rf"{module} is not installed.*understudy-recsys\[agents\]"
+    ):
         open_recommender(name)

@@ -210,9 +210,10 @@ async def _score_by_text(client: Client, capabilities: Capabilities, request: Re
         return replace(failed_answer(request, one), latency=sent.cost.seconds)
     options = _options(request)
     seen: dict[str, float] = {}
-    for text, value in one.texts.items():
-        # A token with a space before it begins the same answer.
-        seen[text.lstrip()] = seen.get(text.lstrip(), 0.0) + math.exp(value)
+    for token, value in one.texts.items():
+        # One with a space before it begins the same answer.
+        text = token if token in options else token.lstrip()
+        seen[text] = seen.get(text, 0.0) + math.exp(value)
     known = sum(seen.get(option, 0.0) for option in options)
     unseen = _share(sum(_may_be(option, seen) for option in options if option not in seen), known)
     if unseen > MAX_UNSEEN or known <= 0.0:

@@ -185,6 +185,15 @@ def test_empty_reply_is_one_lost_draw(empty: str | None) -> None:
     assert answer.detail == "an estimate: shares among 6 answers drawn"
 
 
+def test_free_answers_count_for_the_option_they_name() -> None:
+    said = itertools.cycle(["8", "8/10", "**8**", "Rating: 7.", "7.5", "10", "80", "2 or 3?"])
+    with ChatServer(lambda _: reply(next(said))) as server, server.connect(draws=8) as engine:
+        answer = _ask(engine, _mark())
+    # Two of the eight begin with a mark and name another; three are no mark at all.
+    assert answer.probabilities == pytest.approx((0, 0, 0.2, 0, 0, 0, 0, 0.2, 0.6, 0))
+    assert answer.mass == pytest.approx(5 / 8)
+
+
 def test_unreadable_replies_are_quoted() -> None:
     with (
         ChatServer(lambda _: reply("As an AI I don't rate films. " * 50)) as server,

@@ -222,18 +222,6 @@ def test_an_estimate_draws_only_options_where_the_server_can_be_told_them(serve:
     assert sum(answer.probabilities or ()) == pytest.approx(1.0)
 
 
-def test_free_answers_are_counted_by_the_option_they_begin_with(serve: Serve) -> None:
-    server = serve(HIDDEN.without("structured_outputs"))
-    with connect(server, draws=24) as engine:
-        prompt = prompt_of(server.model, "Stars?")
-        options = tuple(_likely(server, prompt, 12, 6))
-        answer = _one(engine.submit([question("Stars?", Choice(options))]))
-    assert answer.status == "ok"
-    assert answer.mass is not None
-    assert 0.0 < answer.mass <= 1.0
-    assert sum(answer.probabilities or ()) == pytest.approx(1.0)
-
-
 def test_a_begun_answer_is_continued_where_prompts_are_token_ids(serve: Serve) -> None:
     begun = (Message("user", "Stars?"), Message("assistant", "I give it "))
     for kind in ("vllm", "llama.cpp"):
