@@ -76,6 +76,12 @@ def test_forked_worker_finds_its_parents_world(home: Path, retriever: str) -> No
     assert forked(rewards_of, home, {"retriever": retriever}) == expected
 
 
+def test_forked_worker_refuses_a_rater_that_needs_polars(home: Path) -> None:
+    rewards_of(home, {"rater": "mean"})
+    with pytest.raises(ConfigError, match=r'start method "fork": rater mean'):
+        forked(rewards_of, home, {"rater": "mean"})
+
+
 @pytest.mark.parametrize("observation", ["ratings", "compact"])
 def test_forked_worker_lives_in_a_given_world(home: Path, observation: str) -> None:
     world, options = World.open("movies@latest", home=home), {"observation": observation}
