@@ -45,18 +45,11 @@ def test_copied_files_exist_and_reach_the_build(image: str) -> None:
     assert shown[0] == "*"  # nothing else is sent: no home, no .env, no history
 
 
-def test_duckdb_gets_its_extension_when_the_image_is_built() -> None:
-    (line,) = (args for name, args in instructions("image") if name == "RUN" and "httpfs" in args)
-    (statement,) = re.findall(r'python -c "(.*)"', line)
-    compile(statement, "image", "exec")
-    assert "install httpfs" in statement
-
-
 def test_the_image_installs_extras_that_exist_with_the_constraints() -> None:
     packages, project = pip_lines("image")
     extras = re.findall(r'"\.\[([\w,]+)\]"', packages)[0].split(",")
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {"pipeline", "cluster"} <= {*extras} <= {*known}
+    assert {"pipeline", "cluster", "s3"} <= {*extras} <= {*known}
     assert "-c constraints.txt" in packages
     assert "--no-deps" in project
 

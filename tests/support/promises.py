@@ -81,8 +81,7 @@ KILLS = "faults/test_step_kills.py"
 HOME = "faults/test_home_faults.py"
 STORE = "faults/test_store_kills.py"
 DISK = "faults/test_store_full_disk.py"
-OBJECTS = "faults/test_object_store_faults.py"
-LEASES = "pipelines/store/test_store_leases.py"
+PUSH = "pipelines/store/test_store_push.py"
 TITLES = "faults/test_hostile_titles.py"
 SOURCE = "faults/test_source_faults.py"
 ENGINE = "pipelines/llm/engines"
@@ -115,38 +114,13 @@ FAULTS = (
         ),
     ),
     Fault(
-        "SIGKILL before every write, and at random moments",
-        "the store on an object store",
-        "A version with a manifest has all its parts; the next driver goes on when the lease ends.",
-        ("faults/test_object_store_kills.py",),
-    ),
-    Fault(
-        "a busy server, a lost answer of a write that succeeded, credentials that expire",
-        "the store on an object store",
-        "Asked again; found to be one's own; exit code 5 without a credential in the text. Whole "
-        "tables.",
+        "a push ends at any write: refused, or its answer is lost",
+        "releases on an object store",
+        "The releases that were there open as before; the next push finishes; exit code 5 without "
+        "a credential in the text.",
         (
-            f"{OBJECTS}::test_busy_server_is_asked_again",
-            f"{OBJECTS}::test_lost_answer_of_a_write_that_succeeded_is_found_again",
-            f"{OBJECTS}::test_credentials_that_expire_midway_leave_whole_things_and_are_not_shown",
-        ),
-    ),
-    Fault(
-        "a server without conditional writes",
-        "the store on an object store",
-        "Refused before anything is written.",
-        (
-            f"{OBJECTS}::test_server_without_conditional_writes_is_refused_before_anything_is_written",
-            f"{OBJECTS}::test_server_that_refuses_conditional_writes_is_refused",
-        ),
-    ),
-    Fault(
-        "a driver is frozen for longer than its lease",
-        "the store on an object store",
-        "It wakes and publishes nothing, whether or not another driver took the lock.",
-        (
-            f"{LEASES}::test_frozen_driver_wakes_and_publishes_nothing",
-            f"{LEASES}::test_lock_lost_at_the_worst_moment_moves_no_pointer",
+            f"{PUSH}::test_push_that_ends_at_any_write_leaves_older_release_and_is_finished_by_the_next",
+            f"{PUSH}::test_refused_push_shows_no_credential",
         ),
     ),
     Fault(
@@ -325,12 +299,13 @@ def tiers(reference: str) -> list[str]:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
         for mark in _marks(node.value)
     }
-    tests = [
-        node
-        for node in ast.walk(module)
-        if isinstance(node, ast.FunctionDef) and node.name.startswith(name or "test_")
-    ]
-    marks = [shared.union(*map(_marks, test.decorator_list)) for test in tests]
+    marks = []
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith(name or "test_"):
+            marks.append(shared.union(*map(_marks, node.decorator_list)))
+        elif isinstance(node, ast.ClassDef) and node.name.startswith("Test") and not name:
+            # Its tests are those of the seam's conformance class.
+            marks.append(shared.union(*map(_marks, node.decorator_list)))
     return sorted({_tier(names) for names in marks}, key=TIERS.index)
 
 
