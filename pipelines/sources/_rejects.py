@@ -79,12 +79,17 @@ def first_fault(*faults: Fault) -> pl.Expr:
     )
 
 
-def bad_time(column: str, per_second: int = 1) -> Fault:
-    """The fault of a time beyond 1990 to 2035, in units of which a second has so many."""
+def bad_time(column: str, per_second: int = 1, *, zero: bool = False) -> Fault:
+    """The fault of a time beyond 1990 to 2035, in units of which a second has so many.
+
+    With ``zero``, 0 is no fault: exports in MovieLens' layout write it where no time is known.
+    """
     import polars as pl
 
     first, last = _FIRST_SECOND * per_second, (_LAST_SECOND + 1) * per_second - 1
     within = pl.col(column).is_between(first, last)
+    if zero:
+        within |= pl.col(column) == 0
     return Fault("bad_timestamp", column, ~within)
 
 

@@ -417,7 +417,7 @@ class Films:
         return [
             *_bad_ids("user_id", "movie_id"),
             Fault("off_scale", "rating", off),
-            bad_time("timestamp"),
+            bad_time("timestamp", zero=True),
             self._unknown(),
         ]
 
@@ -437,7 +437,7 @@ class Films:
         return [
             *_bad_ids("user_id", "movie_id"),
             _blank("missing_tag", "tag"),
-            bad_time("timestamp"),
+            bad_time("timestamp", zero=True),
             self._unknown(),
         ]
 

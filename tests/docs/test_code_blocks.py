@@ -33,6 +33,7 @@ SHELLS = ("console", "sh", "bash")
 LANGUAGES = {*SHELLS, "mermaid", "python", "sql", "text", "toml", "yaml"}
 #: Programs of others, whose arguments are not ours to check.
 OTHER_PROGRAMS = {
+    "dagster",
     "dg",
     "docker",
     "git",

@@ -17,6 +17,7 @@ no test fails for them.
 from __future__ import annotations
 
 import json
+import multiprocessing.resource_tracker
 import multiprocessing.util
 import os
 import sys
@@ -125,6 +126,8 @@ def _watch_imports() -> None:
     bootstrap._find_and_load = timed
 
 
+# Of the interpreter, not of the test that creates the first lock (dbt does).
+multiprocessing.resource_tracker.ensure_running()
 _watch_programs()
 _watch_syncs()
 _watch_imports()

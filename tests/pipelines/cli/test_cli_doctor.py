@@ -44,6 +44,7 @@ def test_a_failing_line_is_exit_1_with_what_to_do(
     assert "1 fail" in text
 
 
+@pytest.mark.pipeline
 def test_settings_of_the_command_line_are_checked(tmp_path: Path) -> None:
     words = ["doctor", "--home", str(tmp_path), "--json", "--set", "engine.kind=transformers"]
     result = CliRunner().invoke(app, words)

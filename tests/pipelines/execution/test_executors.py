@@ -91,7 +91,7 @@ class Doomed(Squares):
 def test_without_ray_the_executor_names_the_extra(monkeypatch):
     monkeypatch.delitem(sys.modules, "pipelines.execution._ray", raising=False)
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r"execution.executor=ray.*understudy\[cluster\]"):
+    with pytest.raises(ConfigError, match=r"execution.executor=ray.*understudy-recsys\[cluster\]"):
         open_executor(ExecutionSettings(executor="ray"))
 
 

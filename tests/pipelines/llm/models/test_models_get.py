@@ -272,7 +272,7 @@ def test_missing_reader_packages_are_named(
     models: Path, tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"needs gguf and accelerate.*understudy\[models\]"):
+    with pytest.raises(ConfigError, match=r"needs gguf and accelerate.*understudy-recsys\[models\]"):
         get_model(models, "mine", origin=str(tiny_gguf))
 
 
