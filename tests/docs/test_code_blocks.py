@@ -95,6 +95,7 @@ def test_python_blocks_of_a_page_run_in_order(
         env={
             "UNDERSTUDY_HOME": str(published_home),
             "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",
             "PATH": str(python.parent),
             "PYTHONPATH": str(REPOSITORY),
         },
