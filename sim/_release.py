@@ -149,7 +149,7 @@ class Table:
         # Not with Polars, so that forked workers can call it.
         values = self.arrow([column])[column]
         if not (pa.types.is_list(values.type) or pa.types.is_large_list(values.type)):
-            return values.to_numpy()
+            return np.asarray(values.to_numpy())
         lengths = pc.list_value_length(values).drop_null().unique().to_pylist()
         if len(lengths) != 1:
             raise ReleaseError(
@@ -159,7 +159,7 @@ class Table:
             )
         filled = pc.list_flatten(values).to_numpy().reshape(-1, lengths[0])
         if not values.null_count:
-            return filled
+            return np.asarray(filled)
         rows = np.full((len(values), lengths[0]), np.nan, np.result_type(filled, np.float32))
         rows[values.is_valid().to_numpy()] = filled
         return rows

@@ -78,7 +78,7 @@ class Remarks:
         neutral = np.where(sides[:, None] > 0, has & ~disliked, has)
         neutral = np.where(sides[:, None] < 0, has & ~liked, neutral)
         # Where every genre speaks against the rating, that is what is to be said.
-        none = has.any(axis=1) & ~neutral.any(axis=1)
+        none = np.asarray(has.any(axis=1) & ~neutral.any(axis=1))
         cell = np.where(none, np.where(sides > 0, _CONFLICT, _AGREEMENT), cell)
         named = np.where((cell == _AGREEMENT)[:, None], liked, neutral)
         named = np.where((cell == _CONFLICT)[:, None], disliked, named)
@@ -105,7 +105,7 @@ class Remarks:
         liked, disliked = (table[people] & has for table in (self._likes, self._dislikes))
         usual = self._usual[people] & has
         neutral = np.where(watched[:, None], has & ~disliked, has & ~liked)
-        none = has.any(axis=1) & ~neutral.any(axis=1)
+        none = np.asarray(has.any(axis=1) & ~neutral.any(axis=1))
         against = np.where(watched, names.index("conflict"), names.index("agreement"))
         cell = np.where(none, against, cell)
         for_genres = np.where(
