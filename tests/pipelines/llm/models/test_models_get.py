@@ -272,7 +272,8 @@ def test_missing_reader_packages_are_named(
     models: Path, tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"needs gguf and accelerate.*understudy-recsys\[models\]"):
+    needed = r"needs gguf and accelerate.*understudy-recsys\[models\]"
+    with pytest.raises(ConfigError, match=needed):
         get_model(models, "mine", origin=str(tiny_gguf))
 
 
