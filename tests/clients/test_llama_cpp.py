@@ -18,7 +18,8 @@ from clients.environments import client_environment
 
 from pipelines.config import EngineSettings, PersonaSettings, ServingSettings
 from pipelines.llm.engines.openai import OpenAIEngine
-from pipelines.personas import sample_attributes, text_faults
+from pipelines.personas import sample_attributes
+from pipelines.personas._gates import text_faults
 from pipelines.personas._model_writer import ModelWriter
 from pipelines.raters.llm import LLMRater
 from pipelines.scales import SCALES
