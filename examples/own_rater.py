@@ -6,8 +6,8 @@ understudy run --set scoring.rater=own_rater:ItemMean    # a release with its sc
 
 import numpy as np
 
-import understudy
 from pipelines.raters import RatingBatch, all_pairs
+from understudy import RecommendationEnv
 
 
 class ItemMean:
@@ -35,7 +35,7 @@ class ItemMean:
 
 
 if __name__ == "__main__":
-    env = understudy.RecommendationEnv("movies@latest", rater="own_rater:ItemMean")
+    env = RecommendationEnv("movies@latest", rater="own_rater:ItemMean")
     _, info = env.reset(seed=0)
     print(info["description"])
     for film in env.catalogue.popularity[:5]:

@@ -6,7 +6,7 @@ understudy recommend evaluate --recommender examples/own_recommender.py:Newest
 
 import numpy as np
 
-import understudy
+from understudy import evaluate_offline, open_recommender, open_release
 
 
 class Newest:
@@ -28,10 +28,8 @@ class Newest:
 
 
 if __name__ == "__main__":
-    rivals = {name: understudy.open_recommender(name) for name in ("popular", "ease")}
-    report = understudy.evaluate_offline(
-        {"newest": Newest(), **rivals}, understudy.open_release("movies@latest")
-    )
+    rivals = {name: open_recommender(name) for name in ("popular", "ease")}
+    report = evaluate_offline({"newest": Newest(), **rivals}, open_release("movies@latest"))
     for row in report.rows:
         ndcg = row.ndcg
         print(f"{row.name:<8} NDCG@{report.k} {ndcg.value:.3f} [{ndcg.low:.3f}, {ndcg.high:.3f}]")

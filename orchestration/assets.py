@@ -23,12 +23,39 @@ from pipelines.domains import DOMAINS
 from pipelines.quality import figures_for, plots_for
 from pipelines.stages import STAGES, Built, Stage, build
 
-__all__ = ["COHORTS", "asset_options", "automation", "check_automation", "run_stage", "stage_asset"]
+__all__ = [
+    "COHORTS",
+    "Cohorts",
+    "asset_options",
+    "automation",
+    "check_automation",
+    "run_stage",
+    "stage_asset",
+]
+
+
+class Cohorts(dg.DynamicPartitionsDefinition):
+    """Cohorts of a domain: those that an instance lists, and the standing one in any instance.
+
+    ``dagster job execute`` and ``dagster asset materialize`` on a fresh home have an empty one.
+    """
+
+    @property
+    def standing(self) -> str:
+        """Name of the cohort that every home has."""
+        return DOMAINS[str(self.name).removesuffix("_cohorts")].cohort("default")
+
+    def has_partition_key(self, partition_key: str, *arguments: Any, **named: Any) -> bool:
+        """Whether there is a cohort of this name."""
+        return partition_key == self.standing or super().has_partition_key(
+            partition_key, *arguments, **named
+        )
+
 
 #: One partition per cohort of a domain: `default`, a name given by hand, or a week such as
 #: `2026-w47` that the schedule adds. Dynamic, because both kinds must live side by side. Each
 #: domain has its own: a cohort of books is not missing from the films.
-COHORTS = {name: dg.DynamicPartitionsDefinition(name=f"{name}_cohorts") for name in DOMAINS}
+COHORTS = {name: Cohorts(name=f"{name}_cohorts") for name in DOMAINS}
 
 #: Tables with a partition per cohort.
 BY_COHORT = {d for stage in STAGES if stage.by_cohort or stage.for_cohorts for d in stage.datasets}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shlex
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 
 __all__ = ["run", "ui"]
 
-#: Workspace file of `dagster dev`.
-WORKSPACE = Path(__file__).with_name("workspace.yaml")
+#: Workspace of `dagster dev`, the one at the top level of the repository, which is in no package.
+_LOCATION = {"module_name": "orchestration.definitions", "location_name": "understudy"}
+WORKSPACE = json.dumps({"load_from": [{"python_module": _LOCATION}]})
 #: Unread names that a run shows; all are in its JSON and in the inventory of files.
 _SHOWN = 10
 #: Time between two lines about a running step, where there is no terminal (seconds).
@@ -67,8 +69,8 @@ def run(
         str,
         typer.Option(
             "--job",
-            help="everything; one domain: movies, books, games or products; personas; or a UI job "
-            "that publishes no release, such as train_rater or train_policy.",
+            help="everything; one domain: movies, books, games or products; ingest; personas; or a "
+            "UI job that publishes no release, such as train_rater or train_policy.",
         ),
     ] = "everything",
     select: Annotated[
@@ -95,7 +97,11 @@ def run(
     shown = _Steps(quiet=as_json)
     from pipelines.store.files import full_disk_errors
 
-    with bounded_end(END_AFTER, "error: interrupted"), shown, full_disk_errors(tree.runtime.folder):
+    with (
+        bounded_end(END_AFTER, f"error: {cli.INTERRUPTED}"),
+        shown,
+        full_disk_errors(tree.runtime.folder),
+    ):
         from orchestration.headless import run_jobs
 
         plan = plan_jobs(job, tree, shown.progress)
@@ -121,7 +127,9 @@ def run(
 
 
 def ui(
-    port: Annotated[int | None, typer.Option("--port", help="Port (default 3000).")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", min=1, max=65_535, help="Port (default 3000).")
+    ] = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     data: DataOption = None,
     source: SourceOption = None,
@@ -130,17 +138,28 @@ def ui(
     config: cli.ConfigOption = None,
 ) -> None:
     """Start Dagster's webserver and daemon for the home; Ctrl-C stops both."""
-    from orchestration.instance import open_instance
     from pipelines.domains import DOMAINS
+    from pipelines.errors import ConfigError
     from pipelines.store.files import full_disk_errors
 
     overrides = _overrides(home, None, data, source, variant)
     tree = cli.open_settings(None, config, overrides)
+    number = port or tree.runtime.ui_port
+    if fault := cli.port_fault(host, number):
+        raise ConfigError(
+            f"the UI can't listen on {host}:{number}",
+            where=fault,
+            hint="another UI may be running there; give a free port with --port",
+        )
+    from orchestration.instance import open_instance
+
     folder = tree.runtime.folder.resolve()
     own = tree.personas.domain
     cohorts = [domain.cohort(tree.personas.cohort) for domain in DOMAINS.values()]
+    workspace = folder / "dagster" / "workspace.yaml"
+    # Made, so that webserver and daemon find it.
     with full_disk_errors(folder), open_instance(folder, *cohorts, domain=own):
-        pass  # made, so that webserver and daemon find it
+        workspace.write_text(WORKSPACE, encoding="utf-8")
     env = os.environ | {"UNDERSTUDY_HOME": str(tree.runtime.home.resolve())}
     if config:
         env["UNDERSTUDY_CONFIG"] = str(config.resolve())
@@ -151,11 +170,10 @@ def ui(
     if variant:
         env["UNDERSTUDY_WORLD__VARIANT"] = variant
     env["DAGSTER_HOME"] = str(folder / "dagster")
-    number = port or tree.runtime.ui_port
     cli.console(stderr=True).print(f"Dagster UI: http://{host}:{number}  (Ctrl-C stops it)")
     # `dg dev`, which Dagster recommends instead, needs a project on disk and is not installed here.
     quiet = "ignore:Function `dev_command` is superseded"
-    args = [sys.executable, "-W", quiet, "-m", "dagster", "dev", "-w", str(WORKSPACE)]
+    args = [sys.executable, "-W", quiet, "-m", "dagster", "dev", "-w", str(workspace)]
     os.execve(sys.executable, [*args, "-h", host, "-p", str(number)], env)  # noqa: S606
 
 
@@ -208,7 +226,7 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
     from pipelines.sources import SOURCES
     from pipelines.worlds import prepare_world
 
-    known = ("everything", *DOMAINS, "personas", *REPORTS)
+    known = ("everything", *DOMAINS, "ingest", "personas", *REPORTS)
     if job == "train_surrogate":
         return _surrogates(tree)
     if job in REPORTS:
@@ -220,6 +238,8 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
         tables = (asset_key(f"{own}.{table}") for table in ("personas", "persona_embeddings"))
         return Plan([JobRun("personas", select=tuple(k.to_user_string() for k in tables))], [], [])
     world = prepare_world(tree, progress=progress)
+    if job == "ingest":
+        return Plan([JobRun(job)], [], [], world.unread, world.unused)
     wanted = list(DOMAINS) if job == "everything" else [job]
     there = [name for name in wanted if name in world.domains]
     if not there:
@@ -368,9 +388,10 @@ class _Steps:
         if plan.unread:
             shown = ", ".join(plan.unread[:_SHOWN])
             more = f" and {len(plan.unread) - _SHOWN} more" if len(plan.unread) > _SHOWN else ""
-            self.screen.print(f"[yellow]-[/]           not read: {escape(shown + more)}")
+            text = escape(shown + more)
+            self.screen.print(f"[yellow]-[/]           not read: {text}", soft_wrap=True)
         for text in plan.unused:
-            self.screen.print(f"[yellow]-[/]           {escape(text)}")
+            self.screen.print(f"[yellow]-[/]           {escape(text)}", soft_wrap=True)
 
     def progress(self, stage: str, done: int, total: int | None) -> None:
         with self._lock:
@@ -402,9 +423,11 @@ def stage_line(stage: str, done: int, total: int | None, seconds: float) -> str:
 def _payload(
     report: RunReport, settings: Settings, job: str, published: list[str], plan: Plan
 ) -> dict[str, Any]:
+    from pipelines.sources import SOURCES, rejected_rows
     from pipelines.store import Store
 
     store = Store(settings.runtime.home)
+    steps = {step.name for step in report.steps}
     return {
         "job": job,
         "run_id": report.run_id,
@@ -423,6 +446,7 @@ def _payload(
         "left_out": plan.left_out,
         "unread": list(plan.unread),
         "unused": list(plan.unused),
+        "rejected": rejected_rows(store, [n for n in SOURCES if f"ingest_{n}" in steps]),
         "releases": [_released(store, settings, domain) for domain in published],
     }
 
@@ -455,6 +479,8 @@ def _program() -> str:
 
 
 def _render(screen: Console, payload: dict[str, Any]) -> None:
+    from pipelines.sources import rejected_line
+
     checks = payload["checks"]
     screen.print()
     for released in payload["releases"]:
@@ -477,7 +503,9 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
         soft_wrap=True,
     )
     for name in checks["warned"]:
-        screen.print(f"  [yellow]![/] {escape(name)}", markup=True)
+        screen.print(f"  [yellow]![/] {escape(name)}", markup=True, soft_wrap=True)
+    for text in (*payload["unused"], *map(rejected_line, payload["rejected"])):
+        screen.print(f"  [yellow]![/] {escape(text)}", markup=True, soft_wrap=True)
     if payload["left_out"]:
         screen.print(f"  - left out, no files: {', '.join(payload['left_out'])}")
     if payload["releases"]:
@@ -502,7 +530,7 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
             "\nNext:\n"
             + "".join(f"  {command:{width}}  {what}\n" for command, what in lines)
             + "\n"
-            "  from sim import open_release\n"
+            "  from understudy import open_release\n"
             f"  open_release('{first}@latest'{argument})['items'].polars()",
             soft_wrap=True,
             highlight=False,

@@ -32,6 +32,8 @@ PARSED = "DBT_PROGRAM_PARSED"
 #: process that starts dbt would free memory that other threads of it (those of Polars) may be
 #: reading the environment from.
 VARIABLES = "environment.json"
+#: File in dbt's target folder with the error of an invocation that ran nothing.
+FAILURE = "failure.txt"
 #: Interval between checks of the parent process (seconds).
 _POLL = 0.25
 
@@ -62,9 +64,20 @@ def prepared(variables: Mapping[str, str], name: str, parsed: Path) -> Path:
 def main() -> None:
     """Run dbt's command line with the variables of the target folder (``DBT_TARGET_PATH``).
 
-    The project is not parsed again. Of dbt's artefacts only ``run_results.json`` is written.
+    The project is not parsed again. Of dbt's artefacts only ``run_results.json`` is written; where
+    dbt could not run anything, its error is in the file :data:`FAILURE` instead.
     """
     target = Path(os.environ["DBT_TARGET_PATH"])
+    try:
+        code = _run(target)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the step quotes it
+        (target / FAILURE).write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
+        code = 2
+    sys.exit(code)
+
+
+def _run(target: Path) -> int:
+    """Exit code of dbt: 1 for failed nodes, 2 for what it could not run."""
     os.environ.update(json.loads((target / VARIABLES).read_text(encoding="utf-8")))
     parent = int(os.environ[PARENT])
 
@@ -82,10 +95,9 @@ def main() -> None:
     results: Any = done.result
     if hasattr(results, "write"):
         results.write(str(target / "run_results.json"))
-    if done.exception:
-        print(f"dbt: {done.exception}", file=sys.stderr)
-    # dbt's own exit codes: 1 for failed nodes, 2 for what it could not run.
-    sys.exit(0 if done.success else 2 if done.exception else 1)
+    elif done.exception:
+        raise done.exception
+    return 0 if done.success else 2 if done.exception else 1
 
 
 def _parsed_project() -> Manifest:

@@ -19,6 +19,8 @@ from filelock import FileLock
 from orchestration.naming import OWNERS, SHARED, asset_key, domain_of
 from pipelines.domains import DOMAINS
 from pipelines.errors import ConfigError
+from pipelines.extras import install_hint
+from pipelines.paths import cache_folder
 
 __all__ = ["PROJECT", "ModelNames", "dbt_executable", "manifest_path", "parsed_path"]
 
@@ -36,7 +38,7 @@ def dbt_executable() -> str:
     found = str(beside) if beside.exists() else shutil.which("dbt")
     if not found:
         raise ConfigError(
-            "dbt is not installed", where=str(beside.parent), hint="run `make install` again"
+            "dbt is not installed", where=str(beside.parent), hint=install_hint("pipeline")
         )
     return found
 
@@ -62,7 +64,8 @@ def manifest_path() -> Path:
                     "DBT_SEND_ANONYMOUS_USAGE_STATS": "false",
                 },
                 capture_output=True,
-                text=True,
+                encoding="utf-8",
+                errors="replace",
                 check=False,
             )
             if result.returncode or not manifest.exists():
@@ -83,13 +86,13 @@ def parsed_path() -> Path:
 
 
 def _target() -> Path:
-    """Folder of the manifest: in the checkout, or the user's cache where this is installed."""
-    if PROJECT != _INSTALLED:
-        return PROJECT / "target"
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    """Folder of the manifest: in the checkout, or the user's cache if that can't be written."""
+    target = PROJECT / "target"
+    if PROJECT != _INSTALLED and os.access(target if target.exists() else PROJECT, os.W_OK):
+        return target
     # Several environments may have the package, each with its own project.
     place = hashlib.sha256(str(PROJECT).encode()).hexdigest()[:16]
-    return Path(cache) / "understudy" / f"dbt-{place}"
+    return cache_folder() / f"dbt-{place}"
 
 
 def _fresh(manifest: Path) -> bool:

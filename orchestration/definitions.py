@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from argparse import ArgumentParser
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from orchestration.assets import stage_asset
+from orchestration.assets import Cohorts, stage_asset
 from orchestration.defs.ablations import suite_assets
 from orchestration.defs.agents import simulation_assets
 from orchestration.defs.checks import dataset_checks
@@ -134,4 +136,27 @@ def shared_defs(overrides: str = "{}", config: str | None = None) -> dg.Definiti
 @dg.definitions
 def defs() -> dg.Definitions:
     """Code location of `dagster dev`: settings from the file and the environment."""
-    return shared_defs()
+    return _code_location()
+
+
+def _code_location() -> dg.Definitions:
+    """The definitions; a command for tables of cohorts that names none ends with the remedy.
+
+    Dagster would end it with a traceback.
+    """
+    built = shared_defs()
+    if sys.argv[1:3] != ["asset", "materialize"] and sys.argv[1:2] != ["launch"]:
+        return built
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--select", "--assets", default="")
+    parser.add_argument("--partition", "--partition-range")
+    given, _ = parser.parse_known_args()
+    named = [] if given.partition else list(filter(None, given.select.split(",")))
+    graph = built.resolve_asset_graph()
+    for key in dg.AssetSelection.from_coercible(named).resolve(graph) if named else ():
+        if isinstance(cohorts := graph.get(key).partitions_def, Cohorts):
+            sys.exit(
+                f"error: {key.to_user_string()} has a partition per cohort, and none is named: "
+                f"add --partition {cohorts.standing} (docs/dagster.md)"
+            )
+    return built

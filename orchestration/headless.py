@@ -9,7 +9,9 @@ import logging
 import multiprocessing
 import operator
 import os
+import signal
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,9 +30,11 @@ from dagster._core.storage.tags import PARTITION_NAME_TAG
 from orchestration._interrupts import follow_parent, start_fork_server
 from orchestration.definitions import PRELOAD, SOURCE, build_defs, shared_defs
 from orchestration.instance import end_dead_runs, open_instance
+from orchestration.naming import asset_key
 from pipelines import errors
 from pipelines.config import Settings, load_settings
 from pipelines.domains import DOMAINS
+from pipelines.stages import STAGES, check_models
 from pipelines.store import Store
 from pipelines.store.files import full_disk_error, full_disk_errors
 
@@ -123,7 +127,10 @@ def run_jobs(
     Raises
     ------
     ConfigError
-        If a ``select`` names an asset that is not in the job.
+        If a ``select`` names an asset that is not in the job, or a step needs a model and the
+        settings name none.
+    EngineError
+        If the model of a step can't be used; no step has begun then.
     LockedError
         If another headless run works on the same home.
     UnderstudyError
@@ -152,6 +159,9 @@ def run_jobs(
             progress=progress,
         )
         planned = plan_runs(defs, jobs)
+        for run in planned:
+            stages = (s for s in STAGES if not {*map(asset_key, s.datasets)}.isdisjoint(run.steps))
+            check_models(stages, store, settings, run.cohort)
         source = None
         if workers:
             source = (json.dumps(overrides, default=str), str(config) if config else None)
@@ -228,24 +238,29 @@ def _run(
     report = RunReport(str(uuid.uuid4()), 0.0)
     watch = _Watch(observe, report)
     began = time.perf_counter()
-    if source is None:
-        instance.add_event_listener(report.run_id, watch.listen)
-        result = job.execute_in_process(
-            instance=instance,
-            run_id=report.run_id,
-            partition_key=cohort,
-            run_config=run_config,
-            asset_selection=selection,
-            raise_on_error=False,
-        )
-        events: Sequence[dg.DagsterEvent] = result.all_events
-    else:
-        events = _run_in_workers(
-            (job.name, *source), cohort, run_config, selection, instance, watch
-        )
+    events: Sequence[dg.DagsterEvent] = ()
+    try:
+        if source is None:
+            instance.add_event_listener(report.run_id, watch.listen)
+            result = job.execute_in_process(
+                instance=instance,
+                run_id=report.run_id,
+                partition_key=cohort,
+                run_config=run_config,
+                asset_selection=selection,
+                raise_on_error=False,
+            )
+            events = result.all_events
+        else:
+            origin = (job.name, *source)
+            events = _run_in_workers(origin, cohort, run_config, selection, instance, watch)
+    except KeyboardInterrupt:
+        if watch.stopped_at is None:
+            raise
     report.seconds = time.perf_counter() - began
     if not any(event.event_type_value == "PIPELINE_SUCCESS" for event in events):
-        raise _first_fault(events, report, home)
+        stopped_at = [watch.stopped_at] if watch.stopped_at is not None else []
+        raise _first_fault([*stopped_at, *events], report, home)
     return report
 
 
@@ -315,6 +330,8 @@ class _Watch:
         self.observe = observe
         self.report = report
         self.steps: dict[str, StepReport] = {}
+        #: Event of a step at whose failure the run stopped.
+        self.stopped_at: dg.DagsterEvent | None = None
         self.began: dict[str, float] = {}
 
     def listen(self, entry: Any, _cursor: Any = None) -> None:
@@ -328,7 +345,7 @@ class _Watch:
             raise KeyboardInterrupt
 
     def __call__(self, event: dg.DagsterEvent) -> None:
-        if event.step_key is None:
+        if event.step_key is None or self.stopped_at is not None:
             return
         name = event.step_key
         if event.is_step_start:
@@ -340,6 +357,9 @@ class _Watch:
             step.seconds = time.perf_counter() - self.began.get(name, time.perf_counter())
             detail = f"{step.rows:,} rows" if step.rows else ""
             self.observe("done" if event.is_step_success else "failed", name, step.seconds, detail)
+            if event.is_step_failure and _of_model(event):
+                self.stopped_at = event
+                _interrupt()
         elif event.is_step_materialization:
             rows = event.step_materialization_data.materialization.metadata.get("dagster/row_count")
             self._step(name).rows += int(str(rows.value)) if rows else 0
@@ -355,17 +375,35 @@ class _Watch:
 
     def _check(self, check: Any) -> None:
         title = f"{check.asset_key.to_user_string()}: {check.check_name}"
+        message = f": {check.description}" if check.description else ""
         status = check.metadata.get("status")
         if status is not None and status.value == "not applicable":
             self.report.checks_not_applicable += 1
         elif check.passed:
             self.report.checks_passed += 1
         elif check.severity == dg.AssetCheckSeverity.WARN:
-            self.report.checks_warned.append(title)
-            self.observe("check", title, 0.0, "warning")
+            self.report.checks_warned.append(title + message)
+            self.observe("check", title, 0.0, f"warning{message}")
         else:
             self.report.checks_failed.append(title)
-            self.observe("check", title, 0.0, "failed")
+            self.observe("check", title, 0.0, f"failed{message}")
+
+
+def _of_model(event: dg.DagsterEvent) -> bool:
+    """True for the failure of a step whose model can't do its work."""
+    data = event.step_failure_data.user_failure_data
+    kind = data.metadata.get("error") if data else None
+    return kind is not None and kind.value in {"AnswerError", "EngineError"}
+
+
+def _interrupt() -> None:
+    """Stop the run in this process as Ctrl-C does, without its time limit."""
+    if threading.current_thread() is threading.main_thread():
+        wakeup = signal.set_wakeup_fd(-1)
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            signal.set_wakeup_fd(wakeup)
 
 
 def _interrupted(error: Any) -> bool:

@@ -73,7 +73,8 @@ class UnderstudyError(Exception):
         hint: str | None = None,
         details: dict[str, Any] | None = None,
     ) -> None:
-        self.what = what
+        # Libraries that pass a worker's error on wrap it in its own class: `type(error)(error)`.
+        self.what = str(what)
         self.where = where
         self.hint = hint
         self.details = details or {}

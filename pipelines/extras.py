@@ -8,10 +8,16 @@ from importlib.metadata import PackageNotFoundError, requires
 
 from pipelines.errors import MissingPackageError
 
-__all__ = ["extra_of", "missing_package"]
+__all__ = ["DISTRIBUTION", "extra_of", "install_hint", "missing_package"]
+
+#: Name of the distribution: `understudy` on PyPI is another project.
+DISTRIBUTION = "understudy-recsys"
 
 #: Distributions whose import name is not their own name.
 _DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "causallearn": "causal-learn",
+    "dbt": "dbt-core",
     "sb3_contrib": "sb3-contrib",
     "sklearn": "scikit-learn",
     "surprise": "scikit-surprise",
@@ -26,7 +32,7 @@ _JOINED = frozenset({"all", "dev", "ui"})
 def _extras() -> dict[str, str]:
     """The first extra of each distribution that the core does without, by normalised name."""
     try:
-        lines = requires("understudy") or []
+        lines = requires(DISTRIBUTION) or []
     except PackageNotFoundError:  # run from a checkout that is not installed
         lines = []
     found: dict[str, str] = {}
@@ -35,7 +41,7 @@ def _extras() -> dict[str, str]:
         name, _, marker = line.partition(";")
         extra = re.search(r"""extra == ['"]([\w-]+)['"]""", marker)
         distribution = re.match(r"[\w.-]+", name.strip())
-        if extra and distribution and extra[1] not in _JOINED and distribution[0] != "understudy":
+        if extra and distribution and extra[1] not in _JOINED and distribution[0] != DISTRIBUTION:
             found.setdefault(_normalised(distribution[0]), extra[1])
         elif distribution and not extra:
             core.add(_normalised(distribution[0]))
@@ -56,6 +62,15 @@ def extra_of(module: str) -> str | None:
     return _extras().get(_normalised(_DISTRIBUTIONS.get(top, top)))
 
 
+def install_hint(extra: str) -> str:
+    """Command that installs an extra.
+
+    >>> install_hint("env")
+    "pip install 'understudy-recsys[env]'"
+    """
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
+
+
 def missing_package(
     error: ModuleNotFoundError, *, where: str, extra: str | None = None
 ) -> MissingPackageError:
@@ -70,6 +85,6 @@ def missing_package(
     return MissingPackageError(
         f"the package {_DISTRIBUTIONS.get(top, top)} is not installed",
         where=where,
-        hint=f"pip install 'understudy[{extra}]'" if extra else "reinstall understudy",
+        hint=install_hint(extra) if extra else f"reinstall {DISTRIBUTION}",
         details={"module": module, "extra": extra},
     )

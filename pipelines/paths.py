@@ -1,13 +1,18 @@
-"""Paths of homes, which are folders, and addresses of releases on an object store."""
+"""Paths of homes and of the user's caches, and addresses of releases on an object store."""
 
 from __future__ import annotations
 
+import os
 import re
+import stat
+import tempfile
+from contextlib import suppress
+from functools import cache
 from pathlib import Path, PosixPath
 
 from pipelines.errors import ConfigError
 
-__all__ = ["ObjectPath", "home_path", "release_path"]
+__all__ = ["ObjectPath", "cache_folder", "ensure_user_home", "home_path", "release_path"]
 
 #: A path made from an address has one slash only.
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):(?:/{1,2}|$)")
@@ -64,3 +69,61 @@ def release_path(text: str) -> Path:
             hint="write s3://<bucket>/<prefix>",
         )
     return path
+
+
+def cache_folder() -> Path:
+    """Folder of this user for files that can be made again; it need not exist.
+
+    ``understudy`` in ``$XDG_CACHE_HOME`` (default ``~/.cache``), or in :func:`_private_folder`
+    where that can't be written.
+    """
+    caches = os.environ.get("XDG_CACHE_HOME")
+    with suppress(RuntimeError):  # neither HOME nor an entry of the user in the password file
+        caches = caches or str(Path.home() / ".cache")
+    if caches and _writable(Path(caches)):
+        return Path(caches) / "understudy"
+    return _private_folder() / ".cache" / "understudy"
+
+
+def ensure_user_home() -> None:
+    """Set HOME and LOGNAME for this process and those that it starts, where there is none.
+
+    A container's user may have no entry in the password file, no HOME, or the root folder as HOME.
+    Libraries (dbt, Matplotlib, Torch) fail there when they look for their caches. A home that can
+    be read is left, even if it can't be written: it has the user's credentials and models.
+    """
+    home = os.path.expanduser("~")  # noqa: PTH111 - Path.home raises where there is none
+    usable = Path(home).is_absolute() and os.access(home, os.R_OK | os.X_OK)
+    if not usable or (home == "/" and not os.access(home, os.W_OK)):
+        os.environ["HOME"] = str(_private_folder())
+    elif not _writable(Path(home)):
+        # Matplotlib would make a temporary folder in each process, and Surprise fail.
+        caches = _private_folder() / ".cache"
+        os.environ.setdefault("MPLCONFIGDIR", str(caches / "matplotlib"))
+        os.environ.setdefault("SURPRISE_DATA_FOLDER", str(caches / "surprise"))
+    if not any(os.environ.get(name) for name in ("LOGNAME", "USER", "LNAME", "USERNAME")):
+        import pwd
+
+        try:
+            pwd.getpwuid(os.getuid())
+        except KeyError:
+            os.environ["LOGNAME"] = f"user{os.getuid()}"
+
+
+def _writable(folder: Path) -> bool:
+    """True if the folder, or the nearest existing one above it, can be written."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+
+
+@cache
+def _private_folder() -> Path:
+    """Folder of this user in the temporary folder, the same for each process."""
+    folder = Path(tempfile.gettempdir()) / f"understudy-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022:
+        return folder
+    # The name has been taken by another user.
+    return Path(tempfile.mkdtemp(prefix=f"understudy-{os.getuid()}-"))

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipelines.errors import ConfigError
+from pipelines.errors import AnswerError, ConfigError
 from pipelines.raters import OK
 from pipelines.scales import RatingScale
 from sim._release import Release
@@ -31,7 +31,7 @@ class Player:
     recommended.
 
     Raises ReleaseError if the release lacks a table that is needed, ConfigError if the policy is
-    ``best`` and the rater a language model.
+    ``best`` and the rater a language model, AnswerError if a step gets no rating.
     """
 
     def __init__(
@@ -50,7 +50,6 @@ class Player:
             rater=rater,
             retriever=retriever,
             length_limit=steps,
-            on_unrated="truncate",
             explain=True,
         )
         if policy == "best" and self._env.rater.language_model:
@@ -102,7 +101,11 @@ class Player:
             if action is None:
                 self._end = "nothing left to recommend"
                 return
-            _, _, terminated, truncated, info = self._env.step(action)
+            try:
+                _, _, terminated, truncated, info = self._env.step(action)
+            except AnswerError as error:
+                hint = "requested twice; `understudy doctor` checks the model"
+                raise AnswerError(error.what, where=error.where, hint=hint) from error
             del info["action_mask"]
             step = {
                 **self._env.catalogue.describe(action),
@@ -112,9 +115,7 @@ class Player:
             self._played.append(step)
             yield step
             over = terminated or truncated
-            if info["rating"] is None:
-                self._end = f"no rating: {info['rating_status']}"
-            elif terminated:
+            if terminated:
                 self._end = "the persona left"
             elif truncated:
                 self._end = "length limit"

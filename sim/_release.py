@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import html
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pipelines.forks  # noqa: F401 - watches forks from here on
 from pipelines.errors import IntegrityError, ReleaseError, UnknownTableError
 from pipelines.extras import missing_package
 from pipelines.paths import ObjectPath
@@ -139,19 +142,27 @@ class Table:
         ReleaseError
             If the column is not in the table, or its lists differ in length.
         """
-        import polars as pl
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
 
-        values = self.polars([column])[column]
-        if not isinstance(values.dtype, pl.List):
+        # Not with Polars, so that forked workers can call it.
+        values = self.arrow([column])[column]
+        if not (pa.types.is_list(values.type) or pa.types.is_large_list(values.type)):
             return values.to_numpy()
-        lengths = values.list.len().drop_nulls().unique().to_list()
+        lengths = pc.list_value_length(values).drop_null().unique().to_pylist()
         if len(lengths) != 1:
             raise ReleaseError(
                 f"the lists of {column} differ in length" if lengths else f"{column} has no list",
                 where=f"table {self.name}",
                 hint="use polars or arrow",
             )
-        return values.list.to_array(lengths[0]).to_numpy()
+        filled = pc.list_flatten(values).to_numpy().reshape(-1, lengths[0])
+        if not values.null_count:
+            return filled
+        rows = np.full((len(values), lengths[0]), np.nan, np.result_type(filled, np.float32))
+        rows[values.is_valid().to_numpy()] = filled
+        return rows
 
     def torch(self, column: str) -> torch.Tensor:
         """One column of numbers as a tensor of its own memory; shapes and errors as of `numpy`.
@@ -225,6 +236,47 @@ class Table:
             f"<table><caption>{html.escape(head)}</caption>"
             f"<thead><tr><th>column</th><th>type</th></tr></thead><tbody>{rows}</tbody></table>"
         )
+
+
+class _FrameTable(Table):
+    """A table of a release that is a frame in memory."""
+
+    def __init__(self, name: str, dataset: str, frame: pl.DataFrame) -> None:
+        self.name, self._dataset, self._frame = name, dataset, frame
+
+    @property
+    def dataset(self) -> str:
+        return self._dataset
+
+    @property
+    def version(self) -> str:
+        data = io.BytesIO()
+        self._frame.write_ipc(data)
+        return hashlib.sha256(data.getvalue()).hexdigest()[:16]
+
+    @property
+    def rows(self) -> int:
+        return self._frame.height
+
+    @property
+    def schema(self) -> dict[str, str]:
+        return {name: str(kind) for name, kind in self._frame.schema.items()}
+
+    def lazy(self) -> pl.LazyFrame:
+        return self._frame.lazy()
+
+    def polars(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        return self._frame.select(self._known(columns) or self._frame.columns)
+
+    def arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        return self.polars(columns).to_arrow()
+
+    def duckdb(
+        self, connection: duckdb.DuckDBPyConnection | None = None
+    ) -> duckdb.DuckDBPyRelation:
+        import duckdb
+
+        return (connection or duckdb.connect()).from_arrow(self.arrow())
 
 
 class Release(Mapping[str, Table]):
@@ -424,6 +476,37 @@ class Release(Mapping[str, Table]):
             f"<table><caption>{html.escape(head)}</caption><thead><tr><th>table</th>"
             f"<th>rows</th><th>version</th></tr></thead><tbody>{rows}</tbody></table>"
         )
+
+
+class _ReleaseView(Release):
+    def __init__(self, base: Release, frames: Mapping[str, pl.DataFrame]) -> None:
+        super().__init__(base._stored)
+        self._open |= base._open
+        for name, frame in frames.items():
+            self._open[name] = _FrameTable(name, f"{base.domain}.{name}", frame)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._stored.tables, **self._open})
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._open or super().__contains__(name)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+def release_view(release: Release, frames: Mapping[str, pl.DataFrame]) -> Release:
+    """The release with tables of its domain replaced, or added, by frames in memory.
+
+    Its reference is that of the release: what is stored under it names the frames' versions too.
+    """
+    return _ReleaseView(release, frames)
 
 
 @contextmanager

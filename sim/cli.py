@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pipelines.cli import options as cli
+from pipelines.errors import AnswerError
 
 if TYPE_CHECKING:
     from sim._play import Player
@@ -141,6 +142,13 @@ def episodes(
         observation="compact" if minari is None else "recent",
     )
     log = collect(env, number, policy=policy, seed=seed)
+    statuses = {str(status) for played in log for status in played.infos["rating_status"]}
+    if "ok" not in statuses:
+        raise AnswerError(
+            f"no step got a rating ({', '.join(sorted(statuses))})",
+            where=f"rater {env.rater.name}",
+            hint=f"`understudy episode --rater {rater}` shows the reason",
+        )
     written = None if parquet is None else write_parquet(log, parquet)
     folder = None
     if minari is not None:

@@ -26,9 +26,9 @@ __all__ = [
 #: Tables of visits, in the order in which they are written.
 SIMULATED = ("agents", "views", "pages", "memories")
 #: Raised with `sim.agents.CODE_VERSION`, whose package is too heavy to load with definitions.
-AGENTS_VERSION = "4"
+AGENTS_VERSION = "5"
 #: Raised with `sim.experiments.CODE_VERSION`.
-EXPERIMENTS_VERSION = "2"
+EXPERIMENTS_VERSION = "3"
 #: Raised with `sim.dialogue` CODE_VERSION and with the figures of its report.
 DIALOGUES_VERSION = "1"
 #: Brains whose visits depend on nothing but the release and the configuration.
@@ -226,6 +226,7 @@ def scores_stage(
     )
 
 
+_AGREE = "remarks_agree_with_ratings"
 _READABLE, _BETTER = "replies_are_readable", "statistical_beats_the_baselines"
 
 
@@ -285,7 +286,9 @@ def simulation_stage(
             from sim import agents as visits
             from sim.recommenders import open_recommender
 
-            release = Release(stored)
+            release, people = Release(stored), None
+            if cast == "matched":
+                release, people = visits.match_people(release, settings.matching)
             world = visits.AgentWorld.open(
                 release, cast=cast, per_page=per_page, pages=pages, traits=traits, graph=graph
             )
@@ -305,8 +308,14 @@ def simulation_stage(
                         )
                     )
             rows = [visits.visit_row(run) for run in runs]
+            said = [visits.remark_report(run, world).as_json() for run in runs]
+            agree = not any(one["contradictions"] for one in said)
+            details = dict(zip(recommenders, said, strict=True))
+            report.checks.append(CheckRecord(_AGREE, agree, "warn", details=details))
             report.texts["figures"] = visits.markdown(runs, rows)
             report.shown.update(failed=sum(row.failed for row in rows), note=mind.note)
+            if people:
+                report.shown["people"] = people
             report.plots.update(visits.pictures(runs, rows, world.histogram))
             stats = {"figures": [row.as_json() for row in rows], "runs": [r.identity for r in runs]}
             for table in SIMULATED:
@@ -323,6 +332,13 @@ def simulation_stage(
         code_version=version,
         open=simulated,
         after=tuple(f"releases.{name}" for name, d in DOMAINS.items() if not d.choice_sets),
+        checks=(
+            Check(
+                _AGREE,
+                "What agents say contradicts neither their ratings nor the items' genres.",
+                blocking=False,
+            ),
+        ),
         name="simulate_agents",
         preview=False,
     )

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,6 +29,8 @@ instructions.fix()  # as the pipeline's processes do, before NumPy is loaded
 hypothesis_settings.register_profile("untimed", deadline=None)
 hypothesis_settings.load_profile("untimed")
 
+pytest_plugins = ["support.tiers"]
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 # A background job of a script starts with SIGINT ignored, and so would every process that a test
@@ -38,53 +39,26 @@ if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _is_heavy(item: pytest.Item) -> int:
-    """How heavy a test is by its marks; 0 for the quick ones."""
-    marks = {mark.name for mark in item.iter_markers()}
-    return 2 * bool(marks & {"integration", "ui"}) + ("slow" in marks)
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Quick files go first, then heavy ones, and of these faults last: what a limit cuts off.
+    """Order files by their time limits, or one worker would end long after the others.
 
     With xdist this is the order of its queue (``--dist loadfile --no-loadscope-reorder``). The very
-    first file makes the published home, beside the quick ones; files that need it come after those
-    of their kind that do not. Heavy files go by their time limits, or one worker would end long
-    after the others.
+    first file makes the published home, beside files that do not need it.
     """
-    cost: dict[Path, tuple[float, int]] = {}
+    limits: dict[Path, float] = {}
     need: dict[Path, bool] = {}
-    faults: dict[Path, bool] = {}
     for item in items:
-        heavy = _is_heavy(item)
         limit = item.get_closest_marker("timeout")
         seconds = float(limit.args[0]) if limit else 0.0
-        found = (seconds * bool(heavy), heavy)
-        cost[item.path] = max(cost.get(item.path, found), found)
+        limits[item.path] = max(limits.get(item.path, 0.0), seconds)
         fixtures = getattr(item, "fixturenames", ())
         need[item.path] = need.get(item.path, False) or "published_home" in fixtures
-        faults[item.path] = item.get_closest_marker("faults") is not None
-    first = max((path for path in cost if need[path]), key=cost.__getitem__, default=None)
+    first = next((path for path in limits if need[path]), None)
 
-    def place(item: pytest.Item) -> tuple[bool, int, bool, float, int]:
-        path = item.path
-        seconds, heavy = cost[path]
-        kind = 0 if not heavy else 1 + faults[path]
-        return (path != first, kind, need[path], -seconds, -heavy)
+    def place(item: pytest.Item) -> tuple[bool, bool, float]:
+        return (item.path != first, need[item.path], -limits[item.path])
 
     items.sort(key=place)
-
-
-#: When the time for heavy tests is over (seconds since 1970). `.ci/run` sets it, whose own time is
-#: limited and whose machine may be several times slower than another day.
-UNTIL = float(os.environ.get("TEST_UNTIL", "inf"))
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip heavy tests after ``TEST_UNTIL``, with a reason that the summary counts."""
-    if time.time() > UNTIL and _is_heavy(item):
-        pytest.skip("CI's time was over: `make test` runs it")
 
 
 def pytest_collection_finish() -> None:

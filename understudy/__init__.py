@@ -1,13 +1,13 @@
 """Simulated users for recommender systems, as versioned datasets.
 
->>> import understudy
->>> release = understudy.open_release("movies@latest")    # doctest: +SKIP
->>> release["personas"].polars()                          # doctest: +SKIP
+>>> from understudy import open_release
+>>> release = open_release("movies@latest")  # doctest: +SKIP
+>>> release["personas"].polars()             # doctest: +SKIP
 
 Reading releases needs the core packages only. Environments, training and the pipeline are extras
-(``pip install 'understudy[env]'``); a missing package is a ``MissingPackageError`` that names its
-extra. Where gymnasium is installed, ``gymnasium.make("Understudy/Movies-v0")`` works after
-``import understudy``. Names that need an extra are imported when they are first used.
+(``pip install 'understudy-recsys[env]'``); a missing package is a ``MissingPackageError`` that
+names its extra. Where gymnasium is installed, ``gymnasium.make("Understudy/Movies-v0")`` works
+after ``import understudy``. Names that need an extra are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sim import ENVIRONMENTS, Release, Table, open_release
 if TYPE_CHECKING:
     from sim.environment import RecommendationEnv, RecommendationVectorEnv, SlateEnv, World
     from sim.recommenders import evaluate_offline, open_recommender
-    from sim.training import train
+    from sim.training import RunSettings, train
 
 __all__ = [
     "ENVIRONMENTS",
@@ -31,6 +31,7 @@ __all__ = [
     "RecommendationEnv",
     "RecommendationVectorEnv",
     "Release",
+    "RunSettings",
     "SlateEnv",
     "Table",
     "UnderstudyError",
@@ -45,6 +46,7 @@ __all__ = [
 _MODULES = {
     "RecommendationEnv": "sim.environment",
     "RecommendationVectorEnv": "sim.environment",
+    "RunSettings": "sim.training",
     "SlateEnv": "sim.environment",
     "World": "sim.environment",
     "evaluate_offline": "sim.recommenders",

@@ -2,10 +2,13 @@
 
 # No postponed annotations here: Dagster reads the types of a step when it is defined.
 
+import sys
 from typing import Any
 
 import dagster as dg
+from dagster._core.storage.tags import PARTITION_NAME_TAG
 
+from orchestration.assets import COHORTS
 from orchestration.defs.warehouse import model_assets
 from orchestration.instance import add_cohorts
 from orchestration.naming import asset_key
@@ -90,6 +93,17 @@ def _of_domain(domain: Domain) -> dg.AssetSelection:
     return made.upstream().required_multi_asset_neighbors()
 
 
+def _standing_cohort(domain: Domain) -> dict[str, str]:
+    """Partition of a run that Dagster's own command line starts without one.
+
+    Every other run names its cohort, and a backfill over several may not have this tag.
+    """
+    by_hand = sys.argv[1:3] == ["job", "execute"] or sys.argv[1:2] == ["launch"]
+    if not by_hand or any("partition" in word for word in sys.argv):
+        return {}
+    return {PARTITION_NAME_TAG: COHORTS[domain.name].standing}
+
+
 domains = [
     dg.define_asset_job(
         domain.name,
@@ -98,7 +112,7 @@ domains = [
         "to a published release.",
         # Runs of one domain wait for each other (`DAGSTER_YAML`): a release is refused while
         # another run is between a cohort's tables.
-        tags={**_TAGS, "understudy/domain": domain.name},
+        tags={**_TAGS, "understudy/domain": domain.name, **_standing_cohort(domain)},
     )
     for domain in DOMAINS.values()
 ]

@@ -63,7 +63,7 @@ def _release_asset(domain: Domain, settings: Settings) -> dg.AssetsDefinition:
     def asset(
         context: dg.AssetExecutionContext, workbench: dg.ResourceParam[PipelineContext]
     ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-        yield from reported([], lambda: [_release(key, domain, context.run_id, workbench)])
+        yield from reported([], lambda: [_release(key, domain, context.run.run_id, workbench)])
 
     return asset
 

@@ -162,7 +162,10 @@ def _build(
         except StoreError as error:
             # dbt broke off before it could say how it went.
             full = _disk_fault(invocation, store.home) or full_disk_now(store.home)
-            raise failure_of(full or error) from error
+            failure = failure_of(full or _start_fault(invocation, store.home) or error)
+            # Somebody who has the DuckDB file open may do so for hours: it is said at once.
+            failure.allow_retries = False
+            raise failure from error
         asked = context.op_execution_context.selected_output_names
         events = [e for e in events if _asked(e, asked)]
         yield from _with_rows(events, workbench)
@@ -190,6 +193,23 @@ def _disk_fault(invocation: DbtCliInvocation, home: Path) -> StoreError | None:
     text = log.read_text(encoding="utf-8", errors="replace")[-20_000:] if log.exists() else ""
     reported = f"{_first_failures(invocation.target_path)} {invocation.get_error()} {text}"
     return full_disk_error(reported, home)
+
+
+def _start_fault(invocation: DbtCliInvocation, home: Path) -> StoreError | None:
+    """Error of a dbt run that left no results, in dbt's words; None if it wrote them."""
+    target = invocation.target_path
+    if (target / "run_results.json").exists():
+        return None
+    file, code = target / dbt_program.FAILURE, invocation.process.returncode
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    if fault := warehouse.database_fault(text, warehouse.WarehouseLayout(home).database):
+        return fault
+    ended = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return StoreError(
+        f"dbt {ended} and left no results" + (f": {text}" if text else ""),
+        where=str(target / "dbt.log"),
+        hint="" if text else "did it run out of memory? see the log",
+    )
 
 
 def _streamed(invocation: DbtCliInvocation) -> list[Any]:

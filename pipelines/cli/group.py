@@ -18,7 +18,15 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from pipelines.cli._plugins import help_line, load_command, plugin_commands
-from pipelines.cli._terminal import console, log_printable, printable, reader_gone, write_json
+from pipelines.cli._terminal import (
+    INTERRUPTED,
+    console,
+    log_printable,
+    printable,
+    reader_gone,
+    write_in_any_encoding,
+    write_json,
+)
 from pipelines.errors import UnderstudyError
 from pipelines.extras import missing_package
 
@@ -38,6 +46,10 @@ EXIT_CODES: dict[int, str] = {
     130: "interrupted",
     141: "broken pipe",
 }
+#: Commands whose results are stored as they are computed.
+RESUMED = frozenset(
+    {"ablate", "agents", "dialogue", "experiment", "match", "models", "personas", "run"}
+)
 
 
 def wants(flag: str, words: Sequence[str]) -> bool:
@@ -60,6 +72,7 @@ def guarded(call: Callable[[], Any], words: Sequence[str], *, debug: bool) -> in
     """
     as_json = wants("--json", words)
     log_printable()
+    write_in_any_encoding()
     try:
         try:
             result = call()
@@ -72,7 +85,9 @@ def guarded(call: Callable[[], Any], words: Sequence[str], *, debug: bool) -> in
     except typer.Exit as done:
         return done.exit_code
     except KeyboardInterrupt as error:
-        return _report(error, "interrupted", 130, as_json=as_json, debug=debug)
+        command = next((word for word in words if not word.startswith("-")), None)
+        line = INTERRUPTED if command in RESUMED else "interrupted"
+        return _report(error, line, 130, as_json=as_json, debug=debug)
     except typer.Abort as error:
         return _report(error, "aborted", 1, as_json=as_json, debug=debug)
     except typer.TyperException as error:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.cli._terminal import (
+    INTERRUPTED,
     Advance,
     console,
     emit,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pipelines.config import Settings
 
 __all__ = [
+    "INTERRUPTED",
     "REF_HELP",
     "Advance",
     "ConfigOption",
@@ -57,6 +59,7 @@ __all__ = [
     "newest_run",
     "open_settings",
     "overrides_of",
+    "port_fault",
     "progress_bar",
     "setting_option",
     "shown_outcomes",
@@ -205,6 +208,23 @@ def key_values(texts: list[str] | None, flag: str, example: str) -> dict[str, An
         except json.JSONDecodeError:
             out[key.strip()] = value
     return out
+
+
+def port_fault(host: str, port: int) -> str | None:
+    """Reason why no server can listen there; None if one can.
+
+    >>> port_fault("127.0.0.1", 0) is None
+    True
+    """
+    import socket
+
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # As a web server would: a port in TIME_WAIT counts as free.
+        socket.create_server(address[:2], family=family).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
 
 
 def newest_run(root: Path, file: str, kind: str, command: str) -> Path:

@@ -45,7 +45,17 @@ class WorldSettings(Section):
         description="Folder with original files in the documented layout (docs/data.md); "
         "overrides `source`. Only the files' contents are hashed, never this path.",
     )
-    variant: Literal["auto", "ml-latest-small", "ml-25m", "ml-32m", "ml-1m", "ml-100k"] = Field(
+    variant: Literal[
+        "auto",
+        "ml-latest-small",
+        "ml-25m",
+        "ml-32m",
+        "ml-20m",
+        "ml-latest",
+        "ml-10m",
+        "ml-1m",
+        "ml-100k",
+    ] = Field(
         "auto",
         description="MovieLens archive to use from `folder`; `auto`: the only one, or "
         "ml-latest-small if there are several.",
@@ -90,6 +100,12 @@ class PersonaSettings(Section):
     )
     count: int = Field(100, ge=1, le=10_000_000, description="Personas in the cohort (count).")
     seed: int = Field(7, ge=0, description="Cohort seed; persona n depends on (seed, n) only.")
+    min_age: int = Field(
+        18,
+        ge=4,
+        le=94,
+        description="Minimum age of the personas (years); ages have the census' shares from it on.",
+    )
     writer: Literal["statistical", "model"] = Field(
         "statistical",
         description="Writer of the descriptions: `statistical` needs no model, `model` asks the "
@@ -375,7 +391,9 @@ class QualitySettings(Section):
     """Thresholds of the checks on whole datasets."""
 
     min_tmdb_coverage: Share = Field(
-        0.4, description="Minimum share of items with a plot text; below it, publishing is blocked."
+        0.4,
+        description="Minimum share of films with a plot, a cast and a director where there are "
+        "TMDB records; below it, a check warns.",
     )
     max_row_drop: Share = Field(
         0.5,

@@ -6,9 +6,10 @@ import difflib
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self, get_args
+from types import UnionType
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 
 import orjson
 import yaml
@@ -53,6 +54,9 @@ ENV_PREFIX = "UNDERSTUDY_"
 _ENV_ALIASES = {"UNDERSTUDY_HOME", "UNDERSTUDY_CONFIG"}
 #: Settings of earlier versions, and what to set instead.
 _REPLACED = {"runtime.lanes": "runtime.executor=multiprocess and runtime.processes"}
+
+#: Characters of a refused value that its error shows (count).
+_LONGEST_SHOWN = 60
 
 
 class Settings(BaseSettings):
@@ -216,13 +220,7 @@ def explain_settings(
     try:
         settings = Settings(**merged)
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        loc = tuple(str(p) for p in first["loc"])
-        raise ConfigError(
-            f"{'.'.join(loc)}: {first['msg'].removeprefix('Value error, ')}",
-            where=_origin_of(loc, origin),
-            hint="see docs/reference/settings.md",
-        ) from None
+        raise _refused(error, merged, origin) from None
     chosen = ("runtime", "instructions")
     if settings.runtime.instructions != (env.get(instructions.SWITCH) or "portable"):
         raise ConfigError(
@@ -312,6 +310,86 @@ def _origin_of(loc: tuple[str, ...], origin: Mapping[tuple[str, ...], str]) -> s
     return "defaults"
 
 
+def _refused(
+    error: ValidationError,
+    values: Mapping[str, Any],
+    origin: Mapping[tuple[str, ...], str],
+) -> ConfigError:
+    """The first fault of a validation, with the setting's name, its value and what it takes."""
+    first = error.errors(include_input=False, include_url=False)[0]
+    model: type[BaseModel] | None = Settings
+    path: list[str] = []
+    takes, given, secret = "", values, False
+    for part in first["loc"]:
+        if isinstance(part, str) and model is not None and part in model.model_fields:
+            field = model.model_fields[part]
+            model, takes = _section_of(field.annotation), _takes(field.annotation, field.metadata)
+            secret = secret or SecretStr in (field.annotation, *get_args(field.annotation))
+            given = given.get(part) if isinstance(given, Mapping) else None
+        elif isinstance(part, int) and model is not None and isinstance(given, list | tuple):
+            given = given[part]
+        else:
+            break  # an element of a list, or the name of a type
+        path.append(str(part))
+    name = ".".join(path)
+    if first["type"] == "missing" and model is None and given is None:
+        what = f"{name} is missing, it takes {takes}"
+    elif first["type"] == "value_error":
+        what = f"{name}: {first['msg'].removeprefix('Value error, ')}"
+        what += "" if model or secret else f", not {_shown(given)}"
+    else:
+        what = f"{name} takes {takes}" + ("" if model or secret else f", not {_shown(given)}")
+    return ConfigError(
+        what, where=_origin_of(tuple(path), origin), hint="see docs/reference/settings.md"
+    )
+
+
+def _shown(value: Any) -> str:
+    """A given value on one line."""
+    text = value if isinstance(value, str) and value.strip() else json.dumps(value, default=str)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
+def _takes(annotation: Any, constraints: Iterable[Any] = ()) -> str:
+    """Values that a setting's type takes, in words.
+
+    >>> _takes(int, Field(ge=1, le=9).metadata), _takes(tuple[float, float] | None)
+    ('a whole number from 1 to 9', 'a list of 2 (each a number)')
+    """
+    kind, inner = get_origin(annotation), get_args(annotation)
+    if kind is Annotated:
+        more = (c for a in inner[1:] for c in getattr(a, "metadata", (a,)))
+        return _takes(inner[0], (*constraints, *more))
+    if kind is Literal:
+        return f"one of {', '.join(map(str, inner))}"
+    if kind is tuple:
+        count = "" if inner[-1] is Ellipsis else f" of {len(inner)}"
+        return f"a list{count} (each {_takes(inner[0])})"
+    options = [option for option in inner if option is not type(None)]
+    if kind in (Union, UnionType):
+        return " or ".join(dict.fromkeys(_takes(o, constraints) for o in options))
+    if _section_of(annotation) is not None:
+        return "a mapping of settings"
+    words = {int: "a whole number", float: "a number", bool: "true or false", Path: "a path"}
+    if annotation not in words:
+        return "a mapping" if dict in (kind, annotation) else "text"
+    return words[annotation] + _bounds(constraints)
+
+
+def _bounds(constraints: Iterable[Any]) -> str:
+    bounds = {
+        name: f"{getattr(c, name):g}" if isinstance(getattr(c, name), float) else getattr(c, name)
+        for c in constraints
+        for name in ("ge", "gt", "le", "lt")
+        if hasattr(c, name)
+    }
+    if {"ge", "le"} <= bounds.keys():
+        return f" from {bounds['ge']} to {bounds['le']}"
+    words = {"ge": "of at least", "gt": "above", "le": "of at most", "lt": "below"}
+    texts = [f"{word} {bounds[name]}" for name, word in words.items() if name in bounds]
+    return "".join(f" {text}" for text in (" and ".join(texts),) if text)
+
+
 def _reject_unknown(
     model: type[BaseModel],
     values: Mapping[str, Any],
@@ -337,8 +415,9 @@ def _reject_unknown(
                 hint=f"did you mean {known}?" if near else "see docs/reference/settings.md",
             )
         inner = _section_of(field.annotation)
-        if inner is not None and isinstance(value, Mapping):
-            _reject_unknown(inner, value, here, origin)
+        for entry in value if isinstance(value, list | tuple) else (value,):
+            if inner is not None and isinstance(entry, Mapping):
+                _reject_unknown(inner, entry, here, origin)
 
 
 def _reject_secrets(

@@ -20,7 +20,7 @@ from pipelines.contracts._columns import (
 
 __all__ = ["GAMES"]
 
-_GAME = "steam:[1-9][0-9]*"
+_GAME = "steam:(?:0|[1-9][0-9]*)"
 _USER = r"steam-user:[^\s/]+"
 
 

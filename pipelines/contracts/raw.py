@@ -13,7 +13,7 @@ __all__ = ["RAW"]
 class MovielensMovies(Model):
     """Films as MovieLens lists them (movies.csv)."""
 
-    movie_id: pl.Int64 = column("MovieLens film id.", ge=1, unique=True)
+    movie_id: pl.Int64 = column("MovieLens film id.", ge=0, unique=True)
     title: pl.String = column("Title with the year in brackets, article last, as published.")
     genres: pl.String = column("Genres separated by `|`, or `(no genres listed)`, as published.")
 
@@ -21,8 +21,8 @@ class MovielensMovies(Model):
 class MovielensRatings(Model):
     """Ratings as MovieLens lists them (ratings.csv), without rejected rows."""
 
-    user_id: pl.Int64 = column("MovieLens user id.", ge=1)
-    movie_id: pl.Int64 = column("MovieLens film id.", ge=1)
+    user_id: pl.Int64 = column("MovieLens user id.", ge=0)
+    movie_id: pl.Int64 = column("MovieLens film id.", ge=0)
     rating: pl.Float64 = column(
         "Rating.", ge=0.5, le=5.0, unit="stars", within="0.5-5, step 0.5; 1-5 in ML-1M and ML-100K"
     )
@@ -33,7 +33,7 @@ class MovielensRatings(Model):
 class MovielensLinks(Model):
     """Ids of the film in other databases (links.csv)."""
 
-    movie_id: pl.Int64 = column("MovieLens film id.", ge=1, unique=True)
+    movie_id: pl.Int64 = column("MovieLens film id.", ge=0, unique=True)
     imdb_id: pl.String = column("IMDb number without `tt`.", null=True)
     tmdb_id: pl.Int64 = column("TMDB film id.", null=True, ge=1)
 
@@ -41,8 +41,8 @@ class MovielensLinks(Model):
 class MovielensTags(Model):
     """Free-text tags (tags.csv)."""
 
-    user_id: pl.Int64 = column("MovieLens user id.", ge=1)
-    movie_id: pl.Int64 = column("MovieLens film id.", ge=1)
+    user_id: pl.Int64 = column("MovieLens user id.", ge=0)
+    movie_id: pl.Int64 = column("MovieLens film id.", ge=0)
     tag: pl.String = column("The tag as typed.")
     timestamp: pl.Int64 = column("Time of the tag.", ge=0, unit="seconds since 1970, UTC")
 
@@ -50,7 +50,7 @@ class MovielensTags(Model):
 class MovielensUsers(Model):
     """User attributes that ML-1M (users.dat) and ML-100K (u.user) publish; empty for the others."""
 
-    user_id: pl.Int64 = column("MovieLens user id.", ge=1, unique=True)
+    user_id: pl.Int64 = column("MovieLens user id.", ge=0, unique=True)
     gender: pl.String = column("Gender code, as published.", isin=["F", "M"])
     age: pl.Int64 = column("Age (ML-100K).", null=True, ge=1, le=120, unit="years")
     age_code: pl.Int64 = column(
@@ -114,6 +114,8 @@ class Rejected(Model):
     text: pl.String = column(
         "The row as read, cut to 500 characters, with the size of a longer row."
     )
+    field: pl.String = column("Field at fault; null if the row as a whole is.", null=True)
+    value: pl.String = column("Value of the field; null if it is absent.", null=True)
 
 
 class Files(Model):

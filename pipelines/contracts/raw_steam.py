@@ -18,7 +18,7 @@ _LINE = "Line of the user in the file; the first line is 1."
 class SteamGames(Model):
     """Games, extensions and programs as Steam's store lists them (steam_games.json)."""
 
-    game_id: pl.Int64 = column(_ID, ge=1, unique=True)
+    game_id: pl.Int64 = column(_ID, ge=0, unique=True)
     app_name: pl.String = column("Name of the program.", null=True)
     title: pl.String = column("Title in the store.", null=True)
     url: pl.String = column("Address in the store.", null=True)
@@ -46,7 +46,7 @@ class SteamReviews(Model):
     line: pl.Int64 = column(_LINE, ge=1)
     position: pl.Int64 = column("Number of the review in the user's list.", ge=1)
     user_id: pl.String = column(_USER, str_length={"min_value": 1})
-    game_id: pl.Int64 = column(_ID, ge=1)
+    game_id: pl.Int64 = column(_ID, ge=0)
     recommend: pl.Boolean = column("Whether the user recommends the game.")
     posted: pl.String = column(
         "`Posted November 5, 2011.` or `Posted 2011-11-05.`; the year may be absent.", null=True
@@ -63,7 +63,7 @@ class SteamPlaytime(Model):
     line: pl.Int64 = column(_LINE, ge=1)
     position: pl.Int64 = column("Number of the game in the user's list.", ge=1)
     user_id: pl.String = column(_USER, str_length={"min_value": 1})
-    game_id: pl.Int64 = column(_ID, ge=1)
+    game_id: pl.Int64 = column(_ID, ge=0)
     playtime_forever: pl.Int64 = column("Total time played.", ge=0, unit="minutes")
     playtime_2weeks: pl.Int64 = column(
         "Time played in the two weeks before the file was made.", null=True, ge=0, unit="minutes"

@@ -175,8 +175,8 @@ def licences(release: Release) -> dict[str, Any]:
 
     raw = [dataset for dataset in release.lineage if dataset.startswith("raw.")]
     return {
-        name: source.licence
-        for name, source in SOURCES.items()
+        name: SOURCES[name].licence
+        for name in SOURCES
         if any(dataset.startswith(f"raw.{name}") for dataset in raw)
     }
 

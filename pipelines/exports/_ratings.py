@@ -19,10 +19,12 @@ _PERSON_COLUMNS = ("age_band", "gender", "occupation")
 
 
 def write_movielens(export: Export) -> None:
-    """``ratings.csv``, ``movies.csv``, ``links.csv`` as MovieLens has them, and ``users.csv``.
+    """MovieLens' ``ratings.csv``, ``movies.csv``, ``links.csv`` and ``tags.csv``.
 
-    Ids are numbers: MovieLens' own of its films, else places in the order of our ids, which are
-    in ``links.csv`` and ``users.csv``. Personas' ratings have no time: their timestamp is 0.
+    Ids are numbers: MovieLens' own of its films, else places in the order of our ids, which are in
+    ``users.csv`` and ``items.csv``. Personas' ratings have no time: their timestamp is 0. A release
+    has no people's tags, and LensKit's loader needs some: ``tags.csv`` holds each item's genres, by
+    a user without ratings whose number follows the last one.
     """
     items, users = _items(export), _users(export)
     number = pl.col("item_id").str.strip_prefix("ml:").cast(pl.Int64, strict=False)
@@ -33,23 +35,22 @@ def write_movielens(export: Export) -> None:
     year = pl.col("year").cast(pl.String)
     title = pl.concat_str("title", pl.lit(" ("), year, pl.lit(")"))
     numbered = items.join(keys.lazy(), on="item_id", maintain_order="left")
+    some = pl.col("genres").list.len() > 0
+    genres = pl.when(some).then("genres").otherwise(pl.lit(["(no genres listed)"]))
     _csv(
         export,
         "movies.csv",
-        numbered.select(
-            "movieId",
-            title=pl.coalesce(title, "title"),
-            genres=pl.when(pl.col("genres").list.len() > 0)
-            .then(pl.col("genres").list.join("|"))
-            .otherwise(pl.lit("(no genres listed)")),
-        ),
+        numbered.select("movieId", title=pl.coalesce(title, "title"), genres=genres.list.join("|")),
     )
-    schema = items.collect_schema().names()
-    links: dict[str, Any] = {}
-    if "imdb_id" in schema:
-        links["imdbId"] = pl.col("imdb_id").str.strip_prefix("tt")
-        links["tmdbId"] = "tmdb_id"
-    _csv(export, "links.csv", numbered.select("movieId", **links, item_id="item_id"))
+    tags = numbered.select(
+        pl.lit(people.height + 1).alias("userId"), "movieId", tag=genres, timestamp=pl.lit(0)
+    )
+    _csv(export, "tags.csv", tags.explode("tag"))
+    _csv(export, "items.csv", numbered.select("movieId", "item_id"))
+    linked = "imdb_id" in items.collect_schema()
+    imdb = pl.col("imdb_id").str.strip_prefix("tt") if linked else pl.lit(None)
+    tmdb = pl.col("tmdb_id") if linked else pl.lit(None)
+    _csv(export, "links.csv", numbered.select("movieId", imdbId=imdb, tmdbId=tmdb))
     _csv(export, "users.csv", people.lazy())
     ratings = (
         _ratings(export)

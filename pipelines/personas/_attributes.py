@@ -35,18 +35,24 @@ _SURNAME, _STATUS, _LATENT = 12, 13, 14
 
 
 def sample_attributes(
-    seed: int, cohort: str, index: Ints, lists: PersonaLists | None = None
+    seed: int,
+    cohort: str,
+    index: Ints,
+    lists: PersonaLists | None = None,
+    *,
+    min_age: int = WORKING_AGE,
 ) -> pl.DataFrame:
     """Attributes of the personas at `index` of a cohort.
 
     ``index`` are positions in the cohort, of shape (n,); each row depends on (seed, cohort,
-    position) only. By default the packaged lists of the movies are drawn from. Columns: ``index,
-    domain, name, age, gender, job, hobby, likes, dislikes, leniency, manner, activity, conformity,
-    text_seed``; `text_seed` (uint64) is the writer's source of variety.
+    position) only. By default the packaged lists of the movies are drawn from. Ages have their
+    shares among people from ``min_age`` (years) on; everything else depends on the age as ever.
+    Columns: ``index, domain, name, age, gender, job, hobby, likes, dislikes, leniency, manner,
+    activity, conformity, text_seed``; `text_seed` (uint64) is the writer's source of variety.
     """
     lists = lists or load_lists()
     key = combine(seed, hash_text(cohort), index.astype(np.uint64))
-    age = _ages(lists, key)
+    age = _ages(lists, key, min_age)
     male = uniform(key, _GENDER) < lists.male_shares[lists.gender_bands.of(age)]
     levels, towards = lists.copula.levels(_normal(key, len(lists.copula.ends)), male, age)
     likes, dislikes = _genres(lists, levels, towards, age)
@@ -72,10 +78,10 @@ def sample_attributes(
     )
 
 
-def _ages(lists: PersonaLists, key: U64) -> Ints:
-    edges = np.cumsum(lists.age_shares)
-    band = np.searchsorted(edges[:-1], uniform(key, _BAND), side="right")
-    low, high = lists.age_bands.low[band], lists.age_bands.high[band]
+def _ages(lists: PersonaLists, key: U64, min_age: int) -> Ints:
+    first, last, shares = lists.ages_from(min_age)
+    band = np.searchsorted(np.cumsum(shares)[:-1], uniform(key, _BAND), side="right")
+    low, high = first[band], last[band]
     return low + (uniform(key, _WITHIN) * (high - low + 1)).astype(np.int64)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -55,12 +56,14 @@ def generate_batches(
     cohort: str | None = None,
     writer: Writer | None = None,
     batch: int = _BATCH,
+    first_batch: int | None = None,
     error_budget: float = 0.0,
 ) -> Iterator[pl.DataFrame]:
     """Like `generate`, in frames of up to `batch` rows, in the contract's order.
 
     Personas that the writer could not describe are left out, up to the share `error_budget` of
-    `count`; their numbers stay unused.
+    `count`; their numbers stay unused. None in the first frame, of up to `first_batch` rows, is an
+    error at once.
     """
     cohort = cohort or settings.cohort
     count = settings.count - start if count is None else count
@@ -72,19 +75,25 @@ def generate_batches(
     writer = writer or load_writer(settings.writer)
     lists = load_lists(cohort_domain(cohort, settings.domain))
     failed: list[pl.DataFrame] = []
-    for first in range(start, start + count, batch):
-        index = np.arange(first, min(first + batch, start + count), dtype=np.int64)
-        attributes = sample_attributes(settings.seed, cohort, index, lists)
+    edges = [start, *range(start + (first_batch or batch), start + count, batch), start + count]
+    for first, end in itertools.pairwise(edges):
+        index = np.arange(first, end, dtype=np.int64)
+        attributes = sample_attributes(
+            settings.seed, cohort, index, lists, min_age=settings.min_age
+        )
         written = writer.write(attributes)
         kept = attributes.drop(written.columns, strict=False)
         frame = pl.concat([kept, written], how="horizontal")
         failed.append(frame.filter(pl.col("status") != "ok").select("index", "status"))
         lost = pl.concat(failed)
-        if lost.height > error_budget * count:
+        nothing = first_batch is not None and lost.height == end - start
+        if nothing or lost.height > error_budget * count:
             counts = lost["status"].value_counts(sort=True).rows()
+            refusal = getattr(writer, "refusal", None)
             raise AnswerError(
-                f"{lost.height} of {index[-1] + 1 - start} personas have no description",
-                where=f"cohort {cohort}, writer {writer.name}",
+                f"{lost.height} of {end - start} personas have no description",
+                where=f"cohort {cohort}, writer {writer.name}"
+                + (f"; {refusal}" if refusal else ""),
                 hint=", ".join(f"{n} {status}" for status, n in counts)
                 + f"; serving.error_budget allows {error_budget:.0%} of {count}",
                 details={"rows": lost.head(10).to_dicts()},

@@ -102,6 +102,18 @@ class PersonaLists:
         """Describe the back-off for joint shares that are not published."""
         return (*self.copula.backed_off, *self.careers.backed_off)
 
+    def ages_from(self, min_age: int) -> tuple[Ints, Ints, Floats]:
+        """First and last age (years) of each band and its share among people from an age on.
+
+        Conditional on the age: a band that the age divides keeps the part from it on.
+        """
+        bands = self.age_bands
+        low = np.maximum(bands.low, min_age)
+        old = low <= bands.high
+        part = (bands.high - low + 1) / (bands.high - bands.low + 1)
+        shares = (self.age_shares * part)[old]
+        return low[old], bands.high[old], shares / shares.sum()
+
     def genres_from(self, age: int) -> tuple[str, ...]:
         """Genres that a person of that age has an opinion of, in the list's order."""
         return tuple(g for g, low in zip(self.genres, self.genre_ages, strict=True) if low <= age)

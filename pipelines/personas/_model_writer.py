@@ -29,6 +29,8 @@ from pipelines.renames import current_name
 
 #: Seeds that every server takes: 31 bits.
 _SEED_BITS = 0x7FFF_FFFF
+#: Characters that are shown of a refused text (count).
+_SHOWN = 200
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,19 @@ class _Drawn:
     likes: list[str] | None = None
     dislikes: list[str] | None = None
     faults: tuple[Fault, ...] = ()
+    #: Reason of a status other than `ok`.
+    detail: str = ""
+
+    @property
+    def reason(self) -> str | None:
+        """Reason why there is no description, and the text; None if there is one."""
+        if self.status == "ok" and not self.faults:
+            return None
+        gates = f"gate {', '.join(self.faults)} refused" if self.faults else ""
+        text = " ".join((self.text or "").split())
+        cut = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+        reason = gates or self.detail or self.status
+        return f"{reason}: {cut}" if cut else reason
 
 
 class ModelWriter(Asking):
@@ -50,7 +65,8 @@ class ModelWriter(Asking):
     sentence of :func:`pipelines.llm.grammars.persona_record`, or with `style: slots` a plan of
     sentences with filled blanks; a reply that is none (an engine that ignored the grammar, an
     apology, a text cut by length) becomes a row without a description, never a persona. A text
-    that a gate rejects is drawn again, up to ``personas.draws`` times, and then `invalid`.
+    that a gate rejects, and a reply that is none, are drawn again, up to ``personas.draws`` times,
+    and then `invalid`.
 
     Parameters
     ----------
@@ -123,6 +139,8 @@ class ModelWriter(Asking):
         self._first: Counter[str] = Counter()
         self._faults: Counter[Fault] = Counter()
         self._texts = self._again = 0
+        #: Reason why a persona has no description, with its refused text; None if all have one.
+        self.refusal: str | None = None
         self.name = engine.identity.model
         if not self.name or current_name(self.name) == "statistical":
             raise ConfigError(
@@ -188,10 +206,11 @@ class ModelWriter(Asking):
         pending = list(range(len(rows)))
         for draw in range(self._settings.draws if self._gates else 1):
             self._draw(attributes, rows, pending, drawn, draw)
-            pending = [n for n in pending if drawn[n].faults]
+            pending = [n for n in pending if drawn[n].faults or drawn[n].status == "invalid"]
             if not pending:
                 break
             self._again += len(pending)
+        self.refusal = next(filter(None, (one.reason for one in drawn)), self.refusal)
         statuses = ["invalid" if one.faults else one.status for one in drawn]
         descriptions = [
             one.text if status == "ok" else None
@@ -222,13 +241,13 @@ class ModelWriter(Asking):
         asked = self.requests(attributes, rows=pending, draw=draw)
         for request, _, answer in self._ask(asked):
             number, grammar = request.tag
-            drawn[number] = _Drawn(answer.status)
+            drawn[number] = _Drawn(answer.status, detail=answer.detail)
             if answer.status != "ok":
                 continue
             try:
                 drawn[number] = self._read(grammar, answer.text)
-            except AnswerError:
-                drawn[number] = _Drawn("invalid")
+            except AnswerError as error:
+                drawn[number] = _Drawn("invalid", detail=str(error))
         written = [n for n in pending if drawn[n].status == "ok"]
         if self._gates is not None and written:
             texts = [str(drawn[n].text) for n in written]

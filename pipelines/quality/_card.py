@@ -12,6 +12,7 @@ import yaml
 from pipelines.markdown import code_span, escape_markdown
 from pipelines.quality._summary import RATER_TABLES, means_of, shown_population
 from pipelines.renames import current_name
+from pipelines.sources import rejected_line
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -54,6 +55,7 @@ def dataset_card(
         item=summary.get("item", "item"),
         summary=summary,
         contents=_contents(summary),
+        rejected=[rejected_line(entry) for entry in summary.get("rejected", ())],
         tables=_tables(tables),
         config=yaml.safe_dump(settings.identity(), sort_keys=True, allow_unicode=True).rstrip(),
         checks=summary.get("checks", {}),

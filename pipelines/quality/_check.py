@@ -443,7 +443,8 @@ def _message(spec: Expectation, passed: bool | None, details: Mapping[str, Any])
     observed = details["observed"]
     several = observed if isinstance(observed, list) else [observed]
     found = " to ".join("none" if v is None else _number(v) for v in several)
-    return f"{spec.because}: {found}; {'as' if passed else 'but'} expected {details['expected']}"
+    text = f"{spec.because}: {found}; {'as' if passed else 'but'} expected {details['expected']}"
+    return text if passed or spec.remedy is None else f"{text} ({spec.remedy})"
 
 
 def _number(value: Any) -> str:

@@ -63,6 +63,8 @@ class Expectation:
     #: Counted quantity, and the number from which the check applies: ``rows`` of the table, a fact
     #: of the view, or a column of the view (then for each of its rows). None: always.
     applies_from: tuple[str, int] | None = None
+    #: What to do if it does not pass, for its message.
+    remedy: str | None = None
 
     def columns(self) -> list[str]:
         """Columns of the view that the expectation reads."""
@@ -177,7 +179,15 @@ class Evidence:
     @cached_property
     def targets(self) -> PersonaTargets:
         """The shares that personas are sampled from."""
-        return self.persona_targets or persona_targets()
+        return self.persona_targets or persona_targets(self.settings.personas.min_age)
+
+    def targets_of(self, cohort: str) -> PersonaTargets:
+        """The shares that a cohort is sampled from: those of people from its minimum age on."""
+        made = self.snapshot.manifest.config.get("cohorts", {}).get(cohort)
+        if self.persona_targets or made is None:
+            return self.targets
+        # Older cohorts state no minimum age: they have children.
+        return persona_targets(made.get("min_age", 0))
 
 
 ViewFunction = Callable[[Evidence], View]

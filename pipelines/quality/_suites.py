@@ -51,6 +51,7 @@ def _expectation(name: str, fields: dict[str, Any]) -> Expectation:
         view=fields.pop("view"),
         kind=kind,
         because=fields.pop("because"),
+        remedy=fields.pop("remedy", None),
         applies_from=next(iter(counted.items())) if counted else None,
         arguments={key: _bound(value) for key, value in fields.items()},
     )

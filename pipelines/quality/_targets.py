@@ -21,8 +21,8 @@ class PersonaTargets:
 
 
 @cache
-def persona_targets() -> PersonaTargets:
-    """Targets from the packaged census and preference lists.
+def persona_targets(min_age: int = 18) -> PersonaTargets:
+    """Targets from the packaged census and preference lists, of people from an age (years) on.
 
     Raises ConfigError if the packaged bands leave a gap.
     """
@@ -35,9 +35,7 @@ def persona_targets() -> PersonaTargets:
     by_domain = {name: load_lists(name) for name in DOMAINS}
     ages = tuple(
         (int(low), int(high), float(share))
-        for low, high, share in zip(
-            lists.age_bands.low, lists.age_bands.high, lists.age_shares, strict=True
-        )
+        for low, high, share in zip(*lists.ages_from(min_age), strict=True)
     )
     male = 0.0
     for low, high, share in ages:

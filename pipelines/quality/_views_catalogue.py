@@ -235,10 +235,13 @@ def _items(evidence: Evidence) -> View:
 
 
 def _linked(evidence: Evidence) -> View:
-    """The same, for a catalogue that names TMDB films: one that doesn't has nothing of theirs."""
-    linked = evidence.snapshot.scan().select(pl.col("tmdb_id").is_not_null().any())
-    if not linked.collect(engine="streaming").item():
+    """The same, for a catalogue with TMDB records."""
+    counts = evidence.snapshot.scan().select(pl.col("tmdb_id").count(), pl.col("has_tmdb").sum())
+    links, records = counts.collect(engine="streaming").row(0)
+    if not links:
         return View.skip("no item has a TMDB id: this source (ML-1M, ML-100K) links to none")
+    if not records:
+        return View.skip("no item has a TMDB record (docs/data.md)")
     return _items(evidence)
 
 

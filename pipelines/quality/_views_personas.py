@@ -146,13 +146,13 @@ def _personas(evidence: Evidence) -> View:
 
 
 def _ages(evidence: Evidence) -> View:
-    """One row per cohort: distance of its ages from the census; examples are the bands."""
-    targets = evidence.targets.ages
-    census = {f"{low}-{high}": share for low, high, share in targets}
+    """One row per cohort: distance of its ages from the census'; examples are the bands."""
     counts = _sampled(evidence).group_by("cohort", "age").agg(n=pl.len())
     rows, examples = [], []
     for (cohort,), part in _by_cohort(counts):
         n = int(part["n"].sum())
+        targets = evidence.targets_of(str(cohort)).ages
+        census = {f"{low}-{high}": share for low, high, share in targets}
         found = {
             f"{low}-{high}": int(part.filter(pl.col("age").is_between(low, high))["n"].sum())
             for low, high, _ in targets
@@ -170,12 +170,12 @@ def _ages(evidence: Evidence) -> View:
 
 def _genders(evidence: Evidence) -> View:
     """One row per cohort: distance of the gender shares from the target."""
-    targets = evidence.targets.genders
     counts = _sampled(evidence).group_by("cohort", "gender").agg(n=pl.len())
     rows, examples = [], []
     for (cohort,), part in _by_cohort(counts):
         found = {str(g): int(n) for g, n in part.select("gender", "n").iter_rows()}
         n = sum(found.values())
+        targets = evidence.targets_of(str(cohort)).genders
         allowed = MARGIN + tv_allowance(list(targets.values()), n)
         distance = total_variation(found, targets)
         rows.append({"cohort": cohort, "distance": distance, "allowed": allowed})

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from pipelines.forks import check_polars
 from pipelines.scales import RatingScale
 
 __all__ = [
@@ -263,6 +264,7 @@ class BoundRater:
     def _through_tables(
         self, personas: Ints, items: Ints, past: Ints, ratings: Floats
     ) -> RatingBatch:
+        check_polars(f"rater {self.name}")
         who = self._personas[personas.tolist()]
         pairs = np.stack([np.arange(len(personas)), items], axis=1)
         histories = self._histories(who, past, ratings)

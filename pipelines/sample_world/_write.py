@@ -22,7 +22,7 @@ from pipelines.sample_world._world import KEY_FILE, SampleWorld, SourceFiles, Wo
 from pipelines.store.files import storage_errors, sync_folder
 
 #: Bumped whenever the same settings give other bytes.
-CODE_VERSION = "4"
+CODE_VERSION = "5"
 
 
 def taxonomy_files(settings: SampleSettings, *, broken_rows: bool) -> SourceFiles:  # noqa: ARG001

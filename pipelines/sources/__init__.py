@@ -5,7 +5,13 @@
 ['movielens', 'tmdb']
 """
 
-from pipelines.sources._ingest import ingest, ingest_build, inventory_build
+from pipelines.sources._ingest import (
+    ingest,
+    ingest_build,
+    inventory_build,
+    rejected_line,
+    rejected_rows,
+)
 from pipelines.sources._protocol import (
     SOURCES,
     Progress,
@@ -45,4 +51,6 @@ __all__ = [
     "no_progress",
     "open_source",
     "open_world",
+    "rejected_line",
+    "rejected_rows",
 ]

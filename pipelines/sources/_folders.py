@@ -172,10 +172,44 @@ def resembling(name: str) -> str:
     return _ADDED.sub("", name).lower()
 
 
-def unclear_name(path: Path, expected: str) -> SourceError:
-    """Error of a file whose name only resembles a source file's."""
+#: Other publications of the same data, by the name of a file.
+_LOOKS = tuple(
+    (re.compile(pattern, re.IGNORECASE), what)
+    for pattern, what in (
+        (r"tmdb_5000_\w+\.csv", "Kaggle's TMDB 5000, CSV"),
+        (r"movies_metadata\.csv|(links|ratings)_small\.csv", "Kaggle's The Movies Dataset, CSV"),
+        (r"tmdb.*\.csv", "TMDB records as CSV"),
+        (r"(movie|rating|link|tag)s?\.csv|genome[-_]\w+\.csv", "MovieLens in CSV"),
+        (r"(movies|ratings|users|tags)\.dat|u\.(data|item|user)", "MovieLens"),
+        (r"ml[-_]\w+(\.zip)?", "a MovieLens archive"),
+        (r".*\.(inter|item|user|kg|link)", "RecBole's atomic files"),
+        (r"bx[-_].*\.csv", "Book-Crossing"),
+        (r"(book_tags|to_read|books)\.csv", "goodbooks-10k"),
+        (r"steam.*\.csv|games\.csv|recommendations\.csv", "Kaggle's Steam data, CSV"),
+        (r"(raw_)?(meta_|reviews?_)?\w+\.jsonl?(\.gz)?", "records in JSON lines"),
+        (r".*\.parquet", "Parquet files, as Hugging Face has them"),
+    )
+)
+#: File names that a message shows.
+_SHOWN = 5
+
+
+def described(folder: Path) -> str:
+    """The files below a folder and what they look like, for messages; empty if there are none."""
+    inside = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    names = [path.name for path in inside if not path.name.startswith(".")]
+    if not names:
+        return ""
+    more = f" and {len(names) - _SHOWN} more" if names[_SHOWN:] else ""
+    looks = next((what for look, what in _LOOKS if any(map(look.fullmatch, names))), None)
+    like = f", which looks like {looks}" if looks else ""
+    return f"; found {', '.join(names[:_SHOWN])}{more}{like}"
+
+
+def unclear_name(path: Path, expected: str, resembles: str = "") -> SourceError:
+    """Error of a file whose name only resembles a source file's, such as ``resembles``."""
     return SourceError(
-        "the name resembles a source file's, but is not one",
+        f"the name resembles a source file's{resembles and f' ({resembles})'}, but is not one",
         where=str(path),
         hint=f"rename it or move it away; expected {expected}",
     )

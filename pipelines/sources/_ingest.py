@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import platform
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from pipelines.config import Settings
 from pipelines.errors import SourceError
 from pipelines.scratch import scratch_folder
 from pipelines.sources._protocol import (
+    SOURCES,
     Progress,
     RawTable,
     Source,
@@ -22,7 +23,7 @@ from pipelines.sources._protocol import (
     no_progress,
     open_source,
 )
-from pipelines.sources._rejects import RejectLog
+from pipelines.sources._rejects import Rejection, RejectLog
 from pipelines.sources._world import GENERATED, World
 from pipelines.sources.formats.files import sha256_of
 from pipelines.store import Build, Snapshot, Store, Table
@@ -67,7 +68,6 @@ def large_blocks_given_back() -> Iterator[bool]:
 
 
 _INVENTORY_VERSION = "world-files-1"
-_SHOWN_TEXT = 80
 #: Names of unread files that the inventory lists.
 _MAX_UNREAD = 1000
 
@@ -316,10 +316,12 @@ def _account(
 
 def _refuse_over_limit(file: str, read: int, rejects: RejectLog, limit: float) -> None:
     rejected, reasons = rejects.count(file), rejects.reasons(file)
-    if rejected <= limit * read:
+    # A single wrong time stops no file, however small; a limit of 0 means none at all.
+    spared = min(1, reasons.get("bad_timestamp", 0)) if limit else 0
+    if rejected - spared <= limit * read:
         return
     first = rejects.first(file)
-    shown = "; ".join(f"line {n} {why}: {text[:_SHOWN_TEXT]!r}" for n, why, text in first)
+    shown = "; ".join(map(str, first))
     counts = ", ".join(f"{why} {n:,}" for why, n in reasons.items())
     raise SourceError(
         f"{rejected:,} of {read:,} rows rejected, over the limit of {limit:.2%}: {counts}",
@@ -327,6 +329,73 @@ def _refuse_over_limit(file: str, read: int, rejects: RejectLog, limit: float) -
         hint=f"first: {shown}; the limit is ingest.max_rejected_share",
         details={
             "reasons": dict(reasons),
-            "rows": [{"line": n, "reason": why, "text": text} for n, why, text in first],
+            "rows": [row._asdict() for row in first],
         },
     )
+
+
+#: Rejected rows of a file that are shown, and the longest text of one (characters).
+_SHOWN_ROWS, _SHOWN_CHARACTERS = 3, 80
+
+
+def rejected_rows(store: Store, sources: Iterable[str]) -> list[dict[str, Any]]:
+    """Files of the present world with rejected rows, of these sources.
+
+    Returns
+    -------
+    list of dict
+        JSON-ready: ``file``, ``rejected`` and ``rows`` (counts), ``share``, ``reasons`` (counts by
+        code) and ``first`` (up to three rejected rows: ``line``, ``reason``, ``text``, cut).
+    """
+    import polars as pl
+
+    if not store.has("raw.world_files"):
+        return []
+    shown = pl.col(pl.String).str.slice(0, _SHOWN_CHARACTERS)
+    listed = set(store.current("raw.world_files").read(["file"])["file"])
+    out = []
+    for name in sources:
+        *tables, dataset = SOURCES[name].datasets
+        if not store.has(dataset) or not (rejects := store.current(dataset)).rows:
+            continue
+        files = {k.removeprefix("file:") for k in rejects.manifest.inputs if k.startswith("file:")}
+        if not files <= listed:
+            continue  # of an earlier world: this one has no files of the source
+        read = Counter[str]()
+        for table in tables:
+            stats = store.current(table).manifest.stats
+            parts = stats.get("files") or {str(stats.get("file")): stats}
+            read |= Counter({file: part.get("rows_read", 0) for file, part in parts.items()})
+        reasons: dict[str, Counter[str]] = {}
+        counts = rejects.scan().group_by("file", "reason").len().sort("file", "reason").collect()
+        for file, reason, count in counts.iter_rows():
+            reasons.setdefault(file, Counter())[reason] = count
+        rows = rejects.scan().group_by("file", maintain_order=True).head(_SHOWN_ROWS).collect()
+        for file, by_reason in reasons.items():
+            number = by_reason.total()
+            first = rows.filter(file=file).drop("file").with_columns(shown).to_dicts()
+            out.append(
+                {
+                    "file": file,
+                    "rejected": number,
+                    "rows": max(read[file], number),
+                    "share": number / max(read[file], number),
+                    "reasons": dict(by_reason),
+                    "first": first,
+                }
+            )
+    return out
+
+
+def rejected_line(entry: Mapping[str, Any]) -> str:
+    """One line on the rejected rows of a file, of an entry of :func:`rejected_rows`.
+
+    >>> first = [{"line": 7, "reason": "off_scale", "text": "1,2,9.0,3"}]
+    >>> rejected_line({"file": "r.csv", "rejected": 1, "rows": 40, "share": 1 / 40, "first": first})
+    'r.csv: 1 of 40 rows rejected (2.50%): line 7 off_scale: 1,2,9.0,3'
+    """
+    share = f"{entry['share']:.2%}" if entry["share"] >= 0.0001 else "under 0.01%"
+    shown = "; ".join(str(Rejection(**row)) for row in entry["first"])
+    more = "; …" if entry["rejected"] > len(entry["first"]) else ""
+    counts = f"{entry['rejected']:,} of {entry['rows']:,} rows rejected ({share})"
+    return f"{entry['file']}: {counts}: {shown}{more}"

@@ -19,7 +19,7 @@ from pipelines.errors import ConfigError, SourceError
 from pipelines.licences import Licence
 from pipelines.plugins import LazyClasses
 from pipelines.sources._folders import has_folder
-from pipelines.sources._rejects import RejectLog
+from pipelines.sources._rejects import Fault, RejectLog, first_fault
 from pipelines.sources.formats.files import Original, UnpackLimits, any_file
 from pipelines.sources.formats.ordered import OrderedRows
 
@@ -89,10 +89,13 @@ def in_batches(frames: Iterable[pl.DataFrame], rows: int) -> Iterator[pl.DataFra
 
 
 class _Batch(Protocol):
-    """Rows of a reader, with ``line``, and their text as it stands in the file."""
+    """Rows of a reader, with ``line``, the fields' names and the text as they stand in the file."""
 
     @property
     def frame(self) -> pl.DataFrame: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
 
     def texts(self, mask: pl.Series) -> pl.Series: ...
 
@@ -120,28 +123,42 @@ class Workspace:
         """
         return any_file(path, name, unpack_limits(self.settings))
 
-    def reject(self, file: str, line: int, reason: str, text: str) -> None:
-        """Reject one row: file name relative to the data folder, 1-based line, reason code."""
-        self.rejects.add(file, line, reason, text)
+    def reject(
+        self,
+        file: str,
+        line: int,
+        reason: str,
+        text: str,
+        field: str | None = None,
+        value: str | None = None,
+    ) -> None:
+        """Reject one row.
+
+        ``file`` is its name relative to the data folder, ``line`` counts from 1, ``reason`` is a
+        code, ``field`` and ``value`` are those at fault, if the row is rejected for one field.
+        """
+        self.rejects.add(file, line, reason, text, field, value)
 
     def reject_frame(self, frame: pl.DataFrame) -> None:
-        """Reject many rows: columns ``file``, ``line``, ``reason``, ``text``."""
+        """Reject many rows: columns as the parameters of :meth:`reject`."""
         self.rejects.extend(frame)
 
-    def sound(self, batch: _Batch, reason: pl.Expr, file: str) -> pl.DataFrame:
-        """The rows of a batch for which ``reason`` is null; the others are rejected."""
+    def sound(self, batch: _Batch, faults: Sequence[Fault], file: str) -> pl.DataFrame:
+        """The rows of a batch without any of the faults; the others are rejected."""
         import polars as pl
 
-        reasons = batch.frame.select(reason=reason)["reason"]
-        bad = reasons.is_not_null()
+        is_faulty = pl.any_horizontal(f.condition for f in faults).fill_null(value=False)
+        bad = batch.frame.select(bad=is_faulty)["bad"]
         if not bad.any():
             return batch.frame
-        faults = {
-            "line": batch.frame["line"].filter(bad),
-            "reason": reasons.filter(bad),
-            "text": batch.texts(bad),
-        }
-        self.reject_frame(pl.DataFrame(faults).with_columns(file=pl.lit(file)))
+        rows = batch.frame.filter(bad).select("line", fault=first_fault(*faults)).unnest("fault")
+        self.reject_frame(
+            rows.with_columns(
+                file=pl.lit(file),
+                text=batch.texts(bad),
+                field=pl.col("column").replace(batch.headers),
+            )
+        )
         return batch.frame.filter(~bad)
 
     def ordered(

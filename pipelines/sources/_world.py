@@ -11,7 +11,7 @@ from pipelines.config import Settings
 from pipelines.domains import DOMAINS
 from pipelines.downloads import fetch
 from pipelines.errors import ConfigError, SourceError
-from pipelines.sources._folders import entries, has_folder, unread
+from pipelines.sources._folders import described, entries, has_folder, unread
 from pipelines.sources._protocol import SOURCES, Progress, no_progress, open_source
 
 GENERATED = "generated"
@@ -38,7 +38,7 @@ class World:
     domains: frozenset[str]
     #: Names in a given data folder that no source reads; folders end with ``/``.
     unread: tuple[str, ...] = ()
-    #: For files that feed no domain although others do: what they lack, as text.
+    #: What sources lack to be of (full) use although some domain has files, as text.
     unused: tuple[str, ...] = ()
 
     def has(self, source: str) -> bool:
@@ -77,6 +77,16 @@ def open_world(
     given = [path for paths in files.values() for path in paths]
     given += poster_files(folder)
     left = tuple(unread(folder, given, folders)) if origin == GIVEN else ()
+    for name, source in sources.items():
+        other = "" if files[name] else described(folder / source.folder_name)
+        if other and origin == GIVEN and not source.lacks(folder):
+            lacks.append(
+                SourceError(
+                    f"no file of {name} is read{other}",
+                    where=str(folder / source.folder_name),
+                    hint=f"expected {source.expected}; see docs/data.md",
+                )
+            )
     if not domains and lacks:
         raise lacks[0]
     if not domains:
@@ -84,7 +94,7 @@ def open_world(
         raise SourceError(
             f"files of {', '.join(found)} alone do not make a domain"
             if found
-            else "no files of any source",
+            else f"no files of any source{described(folder)}",
             where=str(folder),
             hint=f"expected folders such as {', '.join(f'{name}/' for name in folders)}; "
             + (f"not read: {', '.join(left[:_SHOWN])}; " if left else "")

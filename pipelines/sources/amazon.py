@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pipelines.config import AmazonData
 from pipelines.errors import SourceError
 from pipelines.licences import Licence
-from pipelines.sources._folders import check_file, given_files, pick_files
+from pipelines.sources._folders import check_file, given_files, pick_files, unclear_name
 from pipelines.sources._protocol import RawTable, Source, Workspace, in_batches
-from pipelines.sources._rejects import first_reason
+from pipelines.sources._rejects import Fault, bad_time
 from pipelines.sources.formats.json_lines import JsonField, JsonLinesReader
 from pipelines.sources.formats.lines import ahead
 
@@ -32,8 +32,29 @@ EDITIONS: tuple[Edition, ...] = ("2018", "2023")
 BOOK_CATEGORIES = frozenset({"Books", "Kindle_Store"})
 
 _FOLDER = "amazon"
-#: `meta_Books.json.gz`, `Books_5.json.gz` (users and items with five reviews), `Books.jsonl`.
-_NAME = re.compile(r"(?P<meta>meta_)?(?P<category>[A-Za-z0-9_]+?)(?P<core>_5)?\.jsonl?(?:\.gz)?")
+#: `meta_Books.json.gz`, `Books_5.json.gz` (users and items with five reviews), `Books.jsonl`;
+#: copies are in small letters, with other separators, or have `reviews_` before the category.
+_NAME = re.compile(
+    r"(?:raw[_-])?(?:(?P<meta>meta[_-])|reviews?[_-])?(?P<category>[A-Z0-9_]+?|[A-Z0-9_ &,-]+?)"
+    r"(?P<core>[_-]5)?\.jsonl?(?:\.gz)?",
+    re.IGNORECASE,
+)
+#: Categories of both editions, as their files are called.
+_CATEGORIES = (
+    "All_Beauty", "Amazon_Fashion", "Appliances", "Arts_Crafts_and_Sewing", "Automotive",
+    "Baby_Products", "Beauty_and_Personal_Care", "Books", "CDs_and_Vinyl",
+    "Cell_Phones_and_Accessories", "Clothing_Shoes_and_Jewelry", "Digital_Music", "Electronics",
+    "Gift_Cards", "Grocery_and_Gourmet_Food", "Handmade_Products", "Health_and_Household",
+    "Health_and_Personal_Care", "Home_and_Kitchen", "Industrial_and_Scientific", "Kindle_Store",
+    "Luxury_Beauty", "Magazine_Subscriptions", "Movies_and_TV", "Musical_Instruments",
+    "Office_Products", "Patio_Lawn_and_Garden", "Pet_Supplies", "Prime_Pantry", "Software",
+    "Sports_and_Outdoors", "Subscription_Boxes", "Tools_and_Home_Improvement", "Toys_and_Games",
+    "Video_Games",
+)  # fmt: skip
+#: A category of the 2018 edition is written otherwise in that of 2023.
+_EXACT = frozenset((*_CATEGORIES, "AMAZON_FASHION"))
+#: Words in the name of a category that would be one of books.
+_BOOKS = frozenset(("book", "books", "ebooks", "kindle"))
 _RESEMBLES = re.compile(r".*\.jsonl?(?:\.gz)?", re.IGNORECASE)
 #: The names of files, for error texts.
 EXPECTED = (
@@ -85,14 +106,15 @@ def find_files(
             )
         found[key] = file
     known = sorted({f.category for f in found.values()})
-    absent = [c for c in settings.categories if c not in known]
+    chosen = [category_of(f"{name}.json") or name for name in settings.categories]
+    absent = [category for category in chosen if category not in known]
     if absent:
         raise SourceError(
             f"no files of {', '.join(absent)}",
             where=str(folder / _FOLDER),
             hint=f"data.amazon.categories names them; found: {', '.join(known) or 'none'}",
         )
-    wanted = settings.categories or known
+    wanted = chosen or known
     return sorted((f for f in found.values() if f.category in wanted), key=lambda f: f.name)
 
 
@@ -119,8 +141,28 @@ def _in_folder(folder: Path) -> Iterator[AmazonFile]:
                 yield file
 
 
+def category_of(name: str) -> str | None:
+    """The category that a file is called after; None if its name is of no known form.
+
+    Known ones may be written in other letters and with other separators.
+
+    >>> category_of("meta_books.jsonl.gz"), category_of("Sports & Outdoors.jsonl")
+    ('Books', 'Sports_and_Outdoors')
+    """
+    match = _NAME.fullmatch(name)
+    if match is None or match["category"] in _EXACT:
+        return match and match["category"]
+    plain = _words(match["category"])
+    published = next((name for name in _CATEGORIES if _words(name) == plain), None)
+    return published or (match["category"] if re.fullmatch(r"\w+", match["category"]) else None)
+
+
+def _words(category: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", category.lower().replace("&", " and "))
+
+
 def _is_name(name: str) -> bool:
-    return _NAME.fullmatch(name) is not None
+    return category_of(name) is not None
 
 
 def _resembles(name: str) -> bool:
@@ -129,17 +171,18 @@ def _resembles(name: str) -> bool:
 
 def _named(path: Path, name: str, edition: Edition | None) -> AmazonFile | None:
     """A file by what it is called; None if it is called otherwise."""
-    match = _NAME.fullmatch(path.name)
-    if match is None:
+    match, category = _NAME.fullmatch(path.name), category_of(path.name)
+    if match is None or category is None:
         return None
+    if category not in BOOK_CATEGORIES and _BOOKS.intersection(_words(category)):
+        # Its books would be products.
+        raise unclear_name(path, EXPECTED, ", ".join(sorted(BOOK_CATEGORIES)))
     if edition is None:
-        edition = "2023" if ".jsonl" in path.name else "2018"
+        edition = "2023" if ".jsonl" in path.name.lower() else "2018"
     kind: Kind = "meta" if match["meta"] else "reviews"
-    return AmazonFile(path, name, edition, kind, match["category"])
+    return AmazonFile(path, name, edition, kind, category)
 
 
-#: 2100-01-01; a later time is in another unit, or nonsense.
-_LAST_SECOND = 4_102_444_800
 _ASIN = "^[0-9A-Z]{10}$"
 #: Some reviewers of 2018 are called `#oc-R…`, some of 2023 have `_1` at the end.
 _USER = "^[0-9A-Za-z_#-]{1,64}$"
@@ -153,45 +196,49 @@ class Table:
     dataset: str
     #: Fields that are taken of each record.
     fields: tuple[JsonField, ...]
-    #: The reason why a typed row is rejected all the same, or null.
-    faults: Callable[[], pl.Expr]
+    #: Faults for which a typed row is rejected all the same.
+    faults: Callable[[], Sequence[Fault]]
 
 
 def _id(key: str, name: str) -> JsonField:
-    return JsonField(key, name, "text", "bad_id", required=True)
+    return JsonField(key, name, "id", "bad_id", required=True)
 
 
 def _rating(key: str, name: str) -> JsonField:
     return JsonField(key, name, "number", "bad_rating", required=True)
 
 
-def _time(key: str, name: str) -> JsonField:
-    return JsonField(key, name, "integer", "bad_timestamp", required=True)
+def _time(key: str, name: str, per_second: int) -> JsonField:
+    return JsonField(key, name, "time", "bad_timestamp", required=True, per_second=per_second)
 
 
-def _reviews(user: str, item: str, rating: str, time: str, unit: int) -> Callable[[], pl.Expr]:
-    """Faults of reviews whose times count ``unit`` to a second."""
+def _reviews(
+    user: str, item: str, rating: str, time: str, per_second: int
+) -> Callable[[], Sequence[Fault]]:
+    """Faults of reviews of whose times a second has ``per_second`` units."""
 
-    def faults() -> pl.Expr:
+    def faults() -> Sequence[Fault]:
         import polars as pl
 
         stars = pl.col(rating)
-        return first_reason(
-            ("bad_id", ~(pl.col(user).str.contains(_USER) & pl.col(item).str.contains(_ASIN))),
-            ("off_scale", ~stars.is_between(1, 5) | (stars != stars.round())),
-            ("bad_timestamp", ~pl.col(time).is_between(1, _LAST_SECOND * unit)),
-        )
+        return [
+            _bad_id(user, _USER),
+            _bad_id(item, _ASIN),
+            Fault("off_scale", rating, ~stars.is_between(1, 5) | (stars != stars.round())),
+            bad_time(time, per_second),
+        ]
 
     return faults
 
 
-def _meta(item: str) -> Callable[[], pl.Expr]:
-    def faults() -> pl.Expr:
-        import polars as pl
+def _meta(item: str) -> Callable[[], Sequence[Fault]]:
+    return lambda: [_bad_id(item, _ASIN)]
 
-        return first_reason(("bad_id", ~pl.col(item).str.contains(_ASIN)))
 
-    return faults
+def _bad_id(column: str, pattern: str) -> Fault:
+    import polars as pl
+
+    return Fault("bad_id", column, ~pl.col(column).str.contains(pattern))
 
 
 #: In the order in which they are read.
@@ -202,12 +249,12 @@ TABLES: Mapping[tuple[Edition, Kind], Table] = {
             _id("reviewerID", "reviewer_id"),
             _id("asin", "asin"),
             _rating("overall", "overall"),
-            _time("unixReviewTime", "unix_review_time"),
+            _time("unixReviewTime", "unix_review_time", 1),
             JsonField("verified", "verified", "boolean"),
             JsonField("vote", "vote", "json"),
             JsonField("summary", "summary"),
             JsonField("reviewText", "review_text"),
-            JsonField("style", "style", "json"),
+            JsonField("style", "style", "object"),
         ),
         _reviews("reviewer_id", "asin", "overall", "unix_review_time", 1),
     ),
@@ -226,7 +273,7 @@ TABLES: Mapping[tuple[Edition, Kind], Table] = {
             JsonField("price", "price", "json"),
             JsonField("date", "date", "json"),
             JsonField("rank", "rank", "json"),
-            JsonField("details", "details", "json"),
+            JsonField("details", "details", "object"),
         ),
         _meta("asin"),
     ),
@@ -237,7 +284,7 @@ TABLES: Mapping[tuple[Edition, Kind], Table] = {
             _id("parent_asin", "parent_asin"),
             JsonField("asin", "asin"),
             _rating("rating", "rating"),
-            _time("timestamp", "timestamp"),
+            _time("timestamp", "timestamp", 1000),
             JsonField("verified_purchase", "verified_purchase", "boolean"),
             JsonField("helpful_vote", "helpful_vote", "integer"),
             JsonField("title", "title"),
@@ -253,7 +300,7 @@ TABLES: Mapping[tuple[Edition, Kind], Table] = {
             JsonField("title", "title"),
             JsonField("subtitle", "subtitle"),
             JsonField("store", "store"),
-            JsonField("author", "author", "json"),
+            JsonField("author", "author", "object"),
             JsonField("average_rating", "average_rating", "number"),
             JsonField("rating_number", "rating_number", "integer"),
             JsonField("price", "price", "json"),
@@ -261,7 +308,7 @@ TABLES: Mapping[tuple[Edition, Kind], Table] = {
             JsonField("description", "description", "texts"),
             JsonField("features", "features", "texts"),
             JsonField("bought_together", "bought_together", "json"),
-            JsonField("details", "details", "json"),
+            JsonField("details", "details", "object"),
         ),
         _meta("parent_asin"),
     ),
@@ -280,17 +327,17 @@ class AmazonSource(Source):
     (``blank_line``, ``too_long``, ``invalid_utf8``, ``not_json``, ``not_object``) and, by reason:
 
     =================  =====================================================================
-    ``bad_id``         a user or item that is missing, no text, or has characters of no id
+    ``bad_id``         a user or item that is missing, or has characters of no id
     ``bad_rating``     a rating that is missing or no number
     ``off_scale``      a rating that is not 1, 2, 3, 4 or 5
-    ``bad_timestamp``  a time that is missing, no whole number, or not from 1970 to 2100
-    ``wrong_type``     another field with a value of another type than published
+    ``bad_timestamp``  a time that is missing, no whole number, or not from 1990 to 2035
+    ``wrong_type``     another field whose value can't be read as what is published
     =================  =====================================================================
     """
 
     name: ClassVar[str] = "amazon"
     expected: ClassVar[str] = EXPECTED
-    code_version: ClassVar[str] = "amazon-1"
+    code_version: ClassVar[str] = "amazon-2"
     datasets: ClassVar[tuple[str, ...]] = (
         *(table.dataset for table in TABLES.values()),
         "raw.amazon_rejected",

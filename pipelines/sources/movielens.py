@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from pipelines.licences import Licence
 from pipelines.scales import SCALES, RatingScale
 from pipelines.sources._folders import (
     check_file,
+    described,
     entries,
     has_folder,
     pick_files,
@@ -21,16 +23,17 @@ from pipelines.sources._folders import (
     unclear_name,
 )
 from pipelines.sources._protocol import FIRST, RawTable, Source, Workspace, unpack_limits
-from pipelines.sources._rejects import first_reason
+from pipelines.sources._rejects import Fault, bad_time
+from pipelines.sources.formats import values
 from pipelines.sources.formats.delimited import (
     Column,
     CsvReader,
     DelimitedReader,
     Kind,
-    RowFault,
     integer,
     latin1,
     number,
+    seconds,
     text,
 )
 from pipelines.sources.formats.files import (
@@ -48,13 +51,14 @@ if TYPE_CHECKING:
 __all__ = ["ARCHIVES", "Layout", "MovielensSource", "find_layout"]
 
 
-Format = Literal["csv", "dat", "u"]
+Format = Literal["csv", "dat", "dat-tags", "u"]
 
 #: The files of each layout, in the order in which they are read. The tag genome of the large
 #: archives is not used, nor are ML-100K's prepared splits and its lists of names.
 FILES: Mapping[Format, tuple[str, ...]] = {
     "csv": ("movies.csv", "ratings.csv", "links.csv", "tags.csv"),
     "dat": ("movies.dat", "users.dat", "ratings.dat"),
+    "dat-tags": ("movies.dat", "ratings.dat", "tags.dat"),
     "u": ("u.item", "u.user", "u.data"),
 }
 
@@ -76,17 +80,44 @@ ARCHIVES: Mapping[str, Download] = {
 _FOLDER = "movielens"
 #: The names of files, for error texts.
 EXPECTED = "movielens/ml-latest-small.zip or movielens/<variant>/movies.csv"
-#: The layout of each; in the order in which `auto` prefers them.
+#: The layout of each.
 _VARIANTS: Mapping[str, Format] = {
     "ml-latest-small": "csv",
     "sample": "csv",
     "ml-25m": "csv",
     "ml-32m": "csv",
+    "ml-20m": "csv",
+    "ml-latest": "csv",
+    "ml-10m": "dat-tags",
     "ml-1m": "dat",
     "ml-100k": "u",
 }
-#: Files directly in the folder have no name; they are in the CSV layout.
+#: Variant of files that lie directly in the folder.
 _BARE = "movielens"
+#: Names of the files in Kaggle's copy of ml-20m.
+_SINGULAR = {f"{name}.csv": f"{name}s.csv" for name in ("movie", "rating", "link", "tag")}
+
+
+def published_name(name: str) -> str:
+    """The published name of a file or variant that is spelled otherwise: in capitals, with ``_``.
+
+    >>> [published_name(n) for n in ("Movies.CSV", "rating.csv", "ML_25M", "ml-10M100K", "other")]
+    ['movies.csv', 'ratings.csv', 'ml-25m', 'ml-10m', 'other']
+    """
+    plain = name.lower()
+    variant = re.sub(r"^movielens-", "ml-", plain.replace("_", "-").replace("-dataset", ""))
+    variant = re.sub(r"^ml-10m100k", "ml-10m", variant)
+    return variant if variant.startswith("ml-") else _SINGULAR.get(plain, plain)
+
+
+def _layout_of(names: Iterable[str]) -> Format | None:
+    """The layout that files of these names are in; None if films or ratings are absent."""
+    names = {published_name(name) for name in names}
+    if {"movies.dat", "ratings.dat"} <= names:
+        return "dat-tags" if "tags.dat" in names and "users.dat" not in names else "dat"
+    if {"u.item", "u.data"} <= names:
+        return "u"
+    return "csv" if {"movies.csv", "ratings.csv"} <= names else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +128,7 @@ class Layout:
     variant: str
     #: The archive, or the folder of its files.
     path: Path
-    #: Layout of the files: ``csv``, ``dat`` (ML-1M) or ``u`` (ML-100K).
+    #: Layout of the files: ``csv``, ``dat`` (ML-1M), ``dat-tags`` (ML-10M) or ``u`` (ML-100K).
     format: Format = "csv"
 
     @property
@@ -120,7 +151,7 @@ class Layout:
         """
         if not self._packed:
             return {n: plain_file(p, f"{self.name}/{n}") for n, p in self._files().items()}
-        found = zip_members(self.path, self.name, FILES[self.format], limits)
+        found = zip_members(self.path, self.name, FILES[self.format], limits, published_name)
         self._refuse_missing(found)
         return found
 
@@ -130,8 +161,17 @@ class Layout:
 
     def _files(self) -> dict[str, Path]:
         names = FILES[self.format]
-        picked = pick_files(self.path, names.__contains__, ", ".join(names))
-        found = {path.name: path for path in picked}
+        expected = ", ".join(names)
+        found: dict[str, Path] = {}
+        for path in pick_files(self.path, lambda n: published_name(n) in names, expected):
+            name = published_name(path.name)
+            if name in found:
+                raise SourceError(
+                    f"two files of {name}",
+                    where=f"{found[name]} and {path.name}",
+                    hint="keep one of them",
+                )
+            found[name] = path
         self._refuse_missing(found)
         return {name: found[name] for name in names}
 
@@ -149,10 +189,11 @@ class Layout:
 def find_layout(folder: Path, variant: str = "auto") -> Layout:
     """Find the MovieLens files of a data folder.
 
-    That is ``movielens/<variant>.zip``, ``movielens/<variant>/`` or the CSV files directly in
+    That is ``movielens/<variant>.zip``, ``movielens/<variant>/`` or the files directly in
     ``movielens/``. An archive wins over a folder of the same name. A part of a published archive
-    may be called ``<variant>-<anything>.zip``; it is taken if the whole one is not there. The
-    variant ``auto`` is the only one, or ml-latest-small among several.
+    may be called ``<variant>-<anything>.zip``; it is taken if the whole one is not there. Archives
+    and folders of other names are looked into if there is none of these. The variant ``auto`` is
+    the only one, or ml-latest-small among several.
 
     Raises :class:`SourceError` if there is none, not the one asked for, or several to choose from.
     """
@@ -163,25 +204,27 @@ def find_layout(folder: Path, variant: str = "auto") -> Layout:
             where=str(here),
             hint=f"expected {EXPECTED}; see docs/data.md",
         )
-    inside = {path.name: path for path in entries(here, EXPECTED)}
+    inside = entries(here, EXPECTED)
     found: dict[str, Layout] = {}
-    for name, layout in _VARIANTS.items():
-        parts = [n for n in inside if n.startswith(f"{name}-") and n.endswith(".zip")]
-        for each in (f"{name}.zip", name, *parts):
-            if each in inside and name not in found:
-                path = inside[each]
-                if path.suffix == ".zip":
-                    check_file(path, EXPECTED)
-                else:
-                    has_folder(path, EXPECTED)
-                found[name] = Layout(name, path, layout)
+    for path in sorted(inside, key=_rank):
+        name = _variant_of(path)
+        if name is None or name in found:
+            continue
+        check = check_file if path.suffix.lower() == ".zip" else has_folder
+        check(path, EXPECTED)
+        found[name] = Layout(name, path, _VARIANTS[name])
     known = {*_VARIANTS, *(f"{name}.zip" for name in _VARIANTS), *FILES["csv"]}
-    for path in inside.values():
-        if path.name not in known and resembling(path.name) in known:
+    for path in inside:
+        name = published_name(path.name)
+        if name not in known and published_name(resembling(name)) in known:
             raise unclear_name(path, EXPECTED)
-    if _VARIANTS.get(variant, "csv") == "csv" and any(name in inside for name in FILES["csv"]):
-        bare = _BARE if variant == "auto" else variant
-        found.setdefault(bare, Layout(bare, here))
+    names = [path.name for path in inside]
+    bare = "csv" if any(published_name(n) in FILES["csv"] for n in names) else _layout_of(names)
+    if bare and _VARIANTS.get(variant, bare) == bare:
+        name = _BARE if variant == "auto" else variant
+        found.setdefault(name, Layout(name, here, bare))
+    if not found:
+        found = {layout.variant: layout for path in inside if (layout := _looked_into(path))}
     listed = ", ".join(found) or "none"
     if variant != "auto":
         if variant not in found:
@@ -196,7 +239,9 @@ def find_layout(folder: Path, variant: str = "auto") -> Layout:
     if len(found) == 1:
         return next(iter(found.values()))
     raise SourceError(
-        f"which MovieLens variant? found: {listed}" if found else "no MovieLens files",
+        f"which MovieLens variant? found: {listed}"
+        if found
+        else f"no MovieLens files{described(here)}",
         where=str(here),
         hint="set world.variant"
         if found
@@ -204,10 +249,39 @@ def find_layout(folder: Path, variant: str = "auto") -> Layout:
     )
 
 
-#: 2100-01-01; a later time is milliseconds or nonsense.
-_LAST_SECOND = 4_102_444_800
+def _variant_of(path: Path) -> str | None:
+    """The variant that an archive, a part of one, or a folder is called after."""
+    name = published_name(path.name)
+    packed = name.endswith(".zip")
+    name = name.removesuffix(".zip")
+    if name in _VARIANTS:
+        return name
+    parts = [v for v in _VARIANTS if packed and name.startswith(f"{v}-")]
+    return max(parts, key=len, default=None) if resembling(name) == name else None
 
-Faults = Callable[[], "pl.Expr"]
+
+def _rank(path: Path) -> tuple[int, int, str]:
+    """Order of entries: published variants in their order, the archive first, then a folder."""
+    variant = _variant_of(path)
+    name = published_name(path.name)
+    kinds = (f"{variant}.zip", variant)
+    kind = kinds.index(name) if name in kinds else len(kinds)
+    return list(_VARIANTS).index(variant) if variant else len(_VARIANTS), kind, path.name
+
+
+def _looked_into(path: Path) -> Layout | None:
+    """The layout of an archive or a folder of another name, by the files that are in it."""
+    if path.is_dir():
+        layout = _layout_of(file.name for file in entries(path, EXPECTED))
+    elif path.suffix.lower() == ".zip" and path.is_file():
+        every = {name for names in FILES.values() for name in names}
+        layout = _layout_of(zip_members(path, path.name, every, rename=published_name))
+    else:
+        return None
+    return Layout(path.stem if path.is_file() else path.name, path, layout) if layout else None
+
+
+Faults = Callable[[], Sequence[Fault]]
 
 
 def raw_table(
@@ -221,15 +295,17 @@ def raw_table(
     seen: Callable[[pl.DataFrame], None] | None = None,
     finish: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
     allow_empty: bool = False,
+    repeated: str | None = None,
 ) -> RawTable:
     """A table of one file.
 
-    ``faults`` makes the expression of a row's reason, null if it is fine; rejected rows go to
-    ``work``. ``key`` identifies a row and is the table's order, ``prefer`` selects the row of a key
-    that stays (:class:`OrderedRows`). ``seen`` is called with every batch, ``finish`` makes it into
-    the contract's columns.
+    ``faults`` makes the faults of a row; rejected rows go to ``work``. ``key`` identifies a row and
+    is the table's order, ``prefer`` selects the row of a key that stays (:class:`OrderedRows`); the
+    others are rejected, or filtered and counted as ``repeated``. ``seen`` is called with every
+    batch, ``finish`` makes it into the contract's columns.
     """
     original, columns = reader.original, reader.columns
+    filtered: dict[str, int] = {}
 
     def batches() -> Iterator[pl.DataFrame]:
         rows = work.ordered(dataset, key, prefer)
@@ -244,13 +320,17 @@ def raw_table(
             if seen is not None:
                 seen(out)
             yield out if finish is None else finish(out)
-        _reject_doubled(reader, rows.doubled, work)
+        if repeated is None:
+            _reject_doubled(reader, rows.doubled, work)
+        elif rows.doubled:
+            filtered[repeated] = sum(map(len, rows.doubled))
 
     return RawTable(
         dataset=dataset,
         batches=ahead(batches()),
         file=original.name,
         rows_read=lambda: reader.rows_read,
+        filtered=lambda: filtered,
         allow_empty=allow_empty,
     )
 
@@ -271,44 +351,36 @@ def _reject_doubled(reader: CsvReader, doubled: list[pl.Series], work: Workspace
         work.reject(reader.original.name, line, "duplicate_key", row)
 
 
-def _below_one(*names: str) -> pl.Expr:
+def _bad_ids(*columns: str, lowest: int = 0) -> list[Fault]:
     import polars as pl
 
-    return pl.any_horizontal(pl.col(name) < 1 for name in names)
+    return [Fault("bad_id", column, pl.col(column) < lowest) for column in columns]
 
 
-def _bad_time() -> pl.Expr:
+def _blank(reason: str, column: str) -> Fault:
     import polars as pl
 
-    return ~pl.col("timestamp").is_between(0, _LAST_SECOND)
+    return Fault(reason, column, pl.col(column).str.strip_chars() == "")
 
 
-def movie_faults() -> pl.Expr:
+def movie_faults() -> Sequence[Fault]:
     """Faults of a film's row."""
-    import polars as pl
-
-    return first_reason(
-        ("bad_id", _below_one("movie_id")),
-        ("missing_title", pl.col("title").str.strip_chars() == ""),
-    )
+    return [*_bad_ids("movie_id"), _blank("missing_title", "title")]
 
 
-def user_faults(ages: frozenset[int] | range, occupations: range | None) -> pl.Expr:
+def user_faults(ages: frozenset[int] | range, occupations: range | None) -> Sequence[Fault]:
     """Faults of a user's row whose age, and occupation if it is a number, must be one of these."""
     import polars as pl
 
     occupation = pl.col("occupation")
-    return first_reason(
-        ("bad_id", _below_one("user_id")),
-        ("bad_gender", ~pl.col("gender").is_in(["F", "M"])),
-        ("bad_age", ~pl.col("age").is_in(sorted(ages))),
-        (
-            "bad_occupation",
-            occupation.str.strip_chars() == ""
-            if occupations is None
-            else ~occupation.is_in(list(occupations)),
-        ),
-    )
+    return [
+        *_bad_ids("user_id"),
+        Fault("bad_gender", "gender", ~pl.col("gender").is_in(["F", "M"])),
+        Fault("bad_age", "age", ~pl.col("age").is_in(sorted(ages))),
+        _blank("bad_occupation", "occupation")
+        if occupations is None
+        else Fault("bad_occupation", "occupation", ~occupation.is_in(list(occupations))),
+    ]
 
 
 class Films:
@@ -319,63 +391,63 @@ class Films:
         self._known: pl.Series | None = None
 
     def add(self, frame: pl.DataFrame) -> None:
-        """Know the films of a batch."""
+        """Add a batch of film ids."""
         self._batches.append(frame["movie_id"])
 
     def close(self) -> None:
-        """Say that there are no more."""
+        """Finish: build the set of film ids."""
         import polars as pl
 
         self._known = pl.concat(self._batches) if self._batches else pl.Series(dtype=pl.Int64)
         self._batches = []
 
-    def _unknown(self) -> pl.Expr:
+    def _unknown(self) -> Fault:
         import polars as pl
 
         assert self._known is not None, "films are read first"
-        return ~pl.col("movie_id").is_in(self._known.implode())
+        return Fault("unknown_film", "movie_id", ~pl.col("movie_id").is_in(self._known.implode()))
 
-    def rating_faults(self, scale: RatingScale) -> pl.Expr:
+    def rating_faults(self, scale: RatingScale) -> Sequence[Fault]:
         """Faults of a rating on this scale."""
         import polars as pl
 
         rating = pl.col("rating")
         steps = (rating - scale.low) / scale.step
         off = ~rating.is_between(scale.low, scale.high) | (steps != steps.round())
-        return first_reason(
-            ("bad_id", _below_one("user_id", "movie_id")),
-            ("off_scale", off),
-            ("bad_timestamp", _bad_time()),
-            ("unknown_film", self._unknown()),
-        )
+        return [
+            *_bad_ids("user_id", "movie_id"),
+            Fault("off_scale", "rating", off),
+            bad_time("timestamp", zero=True),
+            self._unknown(),
+        ]
 
-    def link_faults(self) -> pl.Expr:
+    def link_faults(self) -> Sequence[Fault]:
         """Faults of a link."""
         import polars as pl
 
-        return first_reason(
-            ("bad_id", _below_one("movie_id")),
-            ("bad_id", ~pl.col("imdb_id").str.contains("^[0-9]*$")),
-            ("bad_id", (pl.col("tmdb_id") < 1).fill_null(value=False)),
-            ("unknown_film", self._unknown()),
-        )
+        return [
+            *_bad_ids("movie_id"),
+            Fault("bad_id", "imdb_id", ~pl.col("imdb_id").str.contains(_IMDB)),
+            *_bad_ids("tmdb_id", lowest=1),
+            self._unknown(),
+        ]
 
-    def tag_faults(self) -> pl.Expr:
+    def tag_faults(self) -> Sequence[Fault]:
         """Faults of a tag."""
-        import polars as pl
-
-        return first_reason(
-            ("bad_id", _below_one("user_id", "movie_id")),
-            ("missing_tag", pl.col("tag").str.strip_chars() == ""),
-            ("bad_timestamp", _bad_time()),
-            ("unknown_film", self._unknown()),
-        )
+        return [
+            *_bad_ids("user_id", "movie_id"),
+            _blank("missing_tag", "tag"),
+            bad_time("timestamp", zero=True),
+            self._unknown(),
+        ]
 
 
+#: IMDb's number, which other publishers write with ``tt`` and pandas as 114709.0; or nothing.
+_IMDB = r"^(?:(?:tt)?([0-9]+)(?:\.0*)?)?$"
 _USER = Column("userId", "user_id", integer("bad_id"))
 _MOVIE = Column("movieId", "movie_id", integer("bad_id"))
 _RATING = Column("rating", "rating", number("bad_rating"))
-_TIME = Column("timestamp", "timestamp", integer("bad_timestamp"))
+_TIME = Column("timestamp", "timestamp", seconds("bad_timestamp"))
 _TITLE = Column("title", "title", text())
 _GENRES = Column("genres", "genres", text())
 _GENDER = Column("gender", "gender", text())
@@ -405,10 +477,9 @@ Originals = Mapping[str, Original]
 
 
 def _flag() -> Kind:
-    def parse(field: str) -> int | RowFault:
-        return int(field) if field in ("0", "1") else RowFault("bad_genre_flag")
-
-    return Kind("[01]", parse, optional=False, text=False, type_name="int64")
+    return Kind(
+        "[01]", lambda flag: int(values.boolean(flag)), "bad_genre_flag", False, False, "int64"
+    )
 
 
 _ITEM = (
@@ -434,10 +505,7 @@ def _read_csv(originals: Originals, work: Workspace) -> Iterator[RawTable]:
         "raw.movielens_links", reader("links.csv", *_LINKS), films.link_faults, work,
         key=("movie_id",), finish=_links_published,
     )  # fmt: skip
-    yield raw_table(
-        "raw.movielens_tags", reader("tags.csv", *_TAGS), films.tag_faults, work,
-        key=("user_id", "movie_id", "tag", "timestamp"), allow_empty=True,
-    )  # fmt: skip
+    yield _tags(reader("tags.csv", *_TAGS), films, work)
     yield absent_table("raw.movielens_users")
 
 
@@ -460,6 +528,20 @@ def _read_dat(originals: Originals, work: Workspace) -> Iterator[RawTable]:
         key=("user_id",),
         finish=lambda frame: _users_published(frame, coded=True),
     )
+
+
+def _read_dat_tags(originals: Originals, work: Workspace) -> Iterator[RawTable]:
+    def reader(name: str, *columns: Column) -> CsvReader:
+        return DelimitedReader(originals[name], columns, "::", work.reject, progress=work.progress)
+
+    films = Films()
+    yield _films(reader("movies.dat", _MOVIE, _TITLE, _GENRES), films, work)
+    yield _ratings(
+        reader("ratings.dat", _USER, _MOVIE, _RATING, _TIME), films, SCALES["0.5-5"], work
+    )
+    yield absent_table("raw.movielens_links")
+    yield _tags(reader("tags.dat", *_TAGS), films, work)
+    yield absent_table("raw.movielens_users")
 
 
 def _read_u(originals: Originals, work: Workspace) -> Iterator[RawTable]:
@@ -489,6 +571,7 @@ def _read_u(originals: Originals, work: Workspace) -> Iterator[RawTable]:
 READERS: Mapping[Format, Callable[[Originals, Workspace], Iterator[RawTable]]] = {
     "csv": _read_csv,
     "dat": _read_dat,
+    "dat-tags": _read_dat_tags,
     "u": _read_u,
 }
 
@@ -506,6 +589,13 @@ def _films(
     )  # fmt: skip
 
 
+def _tags(reader: CsvReader, films: Films, work: Workspace) -> RawTable:
+    return raw_table(
+        "raw.movielens_tags", reader, films.tag_faults, work,
+        key=("user_id", "movie_id", "tag", "timestamp"), allow_empty=True,
+    )  # fmt: skip
+
+
 def _ratings(reader: CsvReader, films: Films, scale: RatingScale, work: Workspace) -> RawTable:
     import polars as pl
 
@@ -518,6 +608,7 @@ def _ratings(reader: CsvReader, films: Films, scale: RatingScale, work: Workspac
         work,
         key=("user_id", "movie_id"),
         prefer=(("timestamp", False), ("line", False)),
+        repeated="repeated_rating",
         finish=lambda frame: frame.select("user_id", "movie_id", "rating", named, "timestamp"),
     )
 
@@ -525,7 +616,7 @@ def _ratings(reader: CsvReader, films: Films, scale: RatingScale, work: Workspac
 def _links_published(frame: pl.DataFrame) -> pl.DataFrame:
     import polars as pl
 
-    return frame.with_columns(pl.col("imdb_id").replace("", None))
+    return frame.with_columns(pl.col("imdb_id").str.extract(_IMDB))
 
 
 def _flags_published(frame: pl.DataFrame) -> pl.DataFrame:
@@ -556,10 +647,14 @@ def _users_published(frame: pl.DataFrame, *, coded: bool) -> pl.DataFrame:
 class MovielensSource(Source):
     """MovieLens, as an archive or as a folder of its files.
 
-    The CSV layout of ml-latest-small, ml-25m and ml-32m has links and tags but no users;
-    ML-1M (``::``) and ML-100K (``u.*``), both ISO-8859-1 and rated in whole stars, have users
-    but neither links nor tags. ML-100K's release dates (a day that mostly stands for the year
-    in the title) and IMDb search addresses are not taken.
+    The CSV layout of ml-latest-small, ml-latest, ml-20m, ml-25m and ml-32m has links and tags but
+    no users, ML-10M (``::``, UTF-8) only tags. ML-1M (``::``) and ML-100K (``u.*``), both
+    ISO-8859-1 and rated in whole stars, have users but neither links nor tags. ML-100K's release
+    dates (a day that mostly stands for the year in the title) and IMDb search addresses are not
+    taken.
+
+    Of several ratings of a film by a user the latest stays (then the last in the file); the others
+    are filtered as ``repeated_rating``.
 
     Rows come out as published. Rejected are rows that can't be parsed and, by reason:
 
@@ -570,10 +665,10 @@ class MovielensSource(Source):
     ``bare_return``           a carriage return inside the line
     ``invalid_utf8``          bytes that are not UTF-8
     ``too_long``              a line of more than 1 MiB
-    ``bad_id``                an id that is not a whole number from 1
+    ``bad_id``                an id that is not a whole number from 0 (of TMDB: from 1)
     ``bad_rating``            a rating that is not a number
     ``off_scale``             a rating that is not 0.5, 1.0, ..., 5.0 (or 1, 2, ..., 5)
-    ``bad_timestamp``         a time that is not whole seconds between 1970 and 2100
+    ``bad_timestamp``         a time that is not whole seconds (or ISO 8601) from 1990 to 2035
     ``missing_title``         a film without a title
     ``missing_tag``           a tag without text
     ``bad_genre_flag``        a genre flag that is neither 0 nor 1
@@ -581,16 +676,14 @@ class MovielensSource(Source):
     ``bad_age``               an age code of no band, or years beyond 1-120
     ``bad_occupation``        an occupation code of no occupation, or no word
     ``unknown_film``          a rating, link or tag of a film that is not in the list
-    ``duplicate_key``         a second row of a film, user, link, tag, or of a user's rating of
-                              a film; of ratings the latest stays (then the last in the file),
-                              elsewhere the first in the file
+    ``duplicate_key``         a second row of a film, user, link or tag; the first in the file stays
     ========================  ==============================================================
     """
 
     name: ClassVar[str] = "movielens"
     expected: ClassVar[str] = EXPECTED
     domains: ClassVar[frozenset[str]] = frozenset({"movies"})
-    code_version: ClassVar[str] = "movielens-2"
+    code_version: ClassVar[str] = "movielens-3"
     datasets: ClassVar[tuple[str, ...]] = (
         "raw.movielens_movies",
         "raw.movielens_ratings",
@@ -612,6 +705,10 @@ class MovielensSource(Source):
     def files(self, folder: Path) -> list[Path]:
         """Return the archive, or its files."""
         return self._layout(folder).paths()
+
+    def links(self, folder: Path) -> bool:
+        """Whether the archive links films to TMDB; ML-1M and ML-100K do not."""
+        return self._layout(folder).format == "csv"
 
     def _layout(self, folder: Path) -> Layout:
         # The variant is a choice among what a given folder holds; other worlds hold one.

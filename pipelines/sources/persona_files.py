@@ -15,6 +15,7 @@ from pipelines.errors import SourceError
 from pipelines.licences import Licence
 from pipelines.sources._folders import check_file, given_files, pick_files, relative_name
 from pipelines.sources._protocol import RawTable, Source, Workspace
+from pipelines.sources.formats import values
 from pipelines.sources.formats.lines import MAX_LINE, numbered_lines
 
 if TYPE_CHECKING:
@@ -70,11 +71,16 @@ class PersonaRow(NamedTuple):
 
 
 class RecordFaultError(Exception):
-    """A line that can't be taken; ``reason`` is the code it is rejected for."""
+    """A line that can't be taken; ``reason`` is the code it is rejected for.
 
-    def __init__(self, reason: str) -> None:
+    ``field`` and ``value`` are those at fault, if it is one field's.
+    """
+
+    def __init__(self, reason: str, field: str | None = None, value: object = None) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.field = field
+        self.value = values.shown(value)
 
 
 def from_text(line: str) -> PersonaRow:
@@ -101,8 +107,8 @@ def from_json(line: bytes) -> PersonaRow:
     and what :func:`from_text` raises.
     """
     try:
-        record = orjson.loads(line)
-    except orjson.JSONDecodeError:
+        record = values.loads(line)
+    except ValueError:
         raise RecordFaultError("not_json") from None
     if not isinstance(record, dict):
         raise RecordFaultError("not_object")
@@ -111,12 +117,14 @@ def from_json(line: bytes) -> PersonaRow:
     keys = {re.sub(r"[ -]+", "_", key.strip().lower()): key for key in record}
     own = next((keys[k] for k in _TEXT_KEYS if k in keys), None)
     given = record.pop(own) if own is not None else None
+    if values.is_missing(given):
+        given = None
     if given is not None and not isinstance(given, str):
-        raise RecordFaultError("wrong_type")
-    attributes = {key: _value(value) for key, value in record.items()}
+        raise RecordFaultError("wrong_type", own, given)
+    attributes = {key: _value(key, value) for key, value in record.items()}
     attributes = {key: value for key, value in attributes.items() if value}
     text = given.strip() if given else ""
-    if not text and all(value.lower() in NOT_SAID for value in attributes.values()):
+    if not text and all(stated.lower() in NOT_SAID for stated in attributes.values()):
         raise RecordFaultError("no_persona")
     for key, value in attributes.items():
         if _has_token(key) or _has_token(value):
@@ -143,17 +151,20 @@ def _has_token(text: str) -> bool:
     return _TEMPLATE.search(_INVISIBLE.sub("", text)) is not None
 
 
-def _value(value: Any) -> str:
+def _value(key: str, value: Any) -> str:
     """An attribute as text; lists of plain values as one list with commas."""
-    if value is None:
-        return ""
-    if isinstance(value, list) and not any(isinstance(v, list | dict) for v in value):
-        value = ", ".join(str(v) for v in value if v is not None)
-    if isinstance(value, list | dict):
-        raise RecordFaultError("wrong_type")
+    if values.is_missing(value):
+        return value.strip() if isinstance(value, str) else ""
+    if isinstance(value, list | dict | str):
+        try:
+            value = ", ".join(v for v in values.texts(value) if v is not None)
+        except values.UnreadableError:
+            raise RecordFaultError("wrong_type", key, value) from None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     shown = str(value).lower() if isinstance(value, bool) else str(value).strip()
     if len(shown) > _MAX_VALUE:
-        raise RecordFaultError("too_long")
+        raise RecordFaultError("too_long", key, shown)
     return shown
 
 
@@ -189,7 +200,7 @@ class PersonaFilesSource(Source):
     name: ClassVar[str] = "persona_files"
     folder_name: ClassVar[str] = "personas"
     expected: ClassVar[str] = f"files that end in {', '.join(_SUFFIXES)}"
-    code_version: ClassVar[str] = "persona-files-1"
+    code_version: ClassVar[str] = "persona-files-2"
     datasets: ClassVar[tuple[str, ...]] = ("raw.persona_files", "raw.persona_files_rejected")
     licence: ClassVar[Licence] = Licence(
         name="Terms of the personas' author",
@@ -288,7 +299,12 @@ class _Reading:
                 yield number, self._row(line, plain=plain)
             except RecordFaultError as fault:
                 self._work.reject(
-                    file, number, fault.reason, line.decode("utf-8", "replace").strip()
+                    file,
+                    number,
+                    fault.reason,
+                    line.decode("utf-8", "replace").strip(),
+                    fault.field,
+                    fault.value,
                 )
         if not self.rows[file]:
             raise SourceError("the file is empty", where=file, hint="expected one persona per line")

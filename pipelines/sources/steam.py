@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +20,10 @@ from pipelines.sources._protocol import (
     in_batches,
     no_progress,
 )
-from pipelines.sources._rejects import first_reason
-from pipelines.sources.formats.json_lines import JsonField
+from pipelines.sources._rejects import Fault, first_fault
+from pipelines.sources.formats.json_lines import JsonField, LiteralReader
 from pipelines.sources.formats.lines import ahead
-from pipelines.sources.formats.literals import LiteralReader, as_json
+from pipelines.sources.formats.literals import as_json
 
 if TYPE_CHECKING:
     import polars as pl
@@ -92,7 +93,10 @@ def find_files(
 
 
 def _lying(folder: Path, name: str) -> list[Path]:
-    return pick_files(folder, (f"{name}.gz", name).__contains__, f"{name}.gz")
+    def is_name(found: str) -> bool:
+        return re.sub(r"[ -]", "_", found.lower()).removesuffix(".gz") == name
+
+    return pick_files(folder, is_name, f"{name}.gz")
 
 
 #: Fields whose values are numbers in most records and texts in some.
@@ -115,7 +119,9 @@ _FIELDS = (
     JsonField("sentiment", "sentiment"),
     JsonField("metascore", "metascore", "json"),
 )
-_ID = "^[1-9][0-9]{0,17}$"
+_ID = "^(?:0|[1-9][0-9]{0,17})$"
+#: Spelling of a whole number: of pandas (10.0), and of texts in JSON ("10").
+_WHOLE = r'^\s*"?\s*([0-9]+)(?:\.0*)?\s*"?\s*$'
 
 
 def _literal_reader(file: SteamFile, fields: Sequence[JsonField], work: Workspace) -> LiteralReader:
@@ -156,11 +162,16 @@ class _Games:
         rows = self._work.ordered("steam_games", ("game_id",))
         for batch in self._reader:
             frame = batch.frame.with_columns(_unquoted(name) for name in _MIXED)
+            frame = frame.with_columns(_whole("game_id"), _whole("metascore"))
             empty = frame.select(empty=_nothing())["empty"]
             self._empty += int(empty.sum())
             known = frame["game_id"].str.contains(_ID).fill_null(value=False)
             bad = ~(empty | known)
-            self._reader.reject(frame.filter(bad).select("line", reason=pl.lit("bad_id")))
+            self._reader.reject(
+                frame.filter(bad).select(
+                    "line", reason=pl.lit("bad_id"), field=pl.lit("id"), value="game_id"
+                )
+            )
             rows.append(frame.filter(known).with_columns(pl.col("game_id").cast(pl.Int64)))
         names = [f.name for f in _FIELDS]
         for frame in rows.batches():
@@ -168,6 +179,13 @@ class _Games:
         for doubled in rows.doubled:
             self._reader.reject(doubled.to_frame().with_columns(reason=pl.lit("duplicate_key")))
         self._reader.close()
+
+
+def _whole(name: str) -> pl.Expr:
+    """The digits of a whole number, however it is spelled; other texts as they are."""
+    import polars as pl
+
+    return pl.coalesce(pl.col(name).str.extract(_WHOLE), pl.col(name)).alias(name)
 
 
 def _unquoted(name: str) -> pl.Expr:
@@ -203,8 +221,10 @@ class _List:
     #: Keys of an entry, with DuckDB's types, and the columns they become. ``JSON`` keeps a value's
     #: spelling, so that ``"yes"`` is not taken for true, nor ``1.5`` for 2.
     fields: Mapping[str, tuple[str, str]]
-    #: The reason why an entry is rejected, or null.
-    faults: Callable[[], pl.Expr]
+    #: Columns of whole numbers.
+    whole: tuple[str, ...]
+    #: Faults of an entry.
+    faults: Callable[[], Sequence[Fault]]
     #: Columns with another type than text.
     typed: Callable[[], list[pl.Expr]]
 
@@ -219,19 +239,38 @@ class _List:
             for key, (kind, name) in self.fields.items()
         ]
 
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Keys of the columns in an entry."""
+        return {name: key for key, (_, name) in self.fields.items()}
 
-def _reason(*faults: tuple[str, pl.Expr]) -> pl.Expr:
-    """The first fault of an entry; what is not there is one."""
-    return first_reason(*((reason, fault.fill_null(value=True)) for reason, fault in faults))
+
+def _unless(reason: str, column: str, sound: pl.Expr) -> Fault:
+    """The fault of an entry that is not sound; an absent value is not."""
+    return Fault(reason, column, ~sound.fill_null(value=False))
 
 
-def _review_faults() -> pl.Expr:
+#: Spellings of JSON's two truth values, in Python, in texts and as numbers.
+_TRUTH = {
+    spelling: shown
+    for shown, spellings in {"true": ("true", "1", "1.0"), "false": ("false", "0", "0.0")}.items()
+    for word in spellings
+    for spelling in (word, f'"{word}"')
+}
+#: Years of reviews: the bounds of the checks `rated_from` and `rated_to`.
+_YEARS = (1990, 2035)
+
+
+def _review_faults() -> Sequence[Fault]:
     import polars as pl
 
-    return _reason(
-        ("bad_id", ~pl.col("game_id").str.contains(_ID)),
-        ("bad_recommend", ~pl.col("recommend").is_in(["true", "false"])),
-    )
+    year = pl.col("posted").str.extract(r"\b(\d{4})\b").cast(pl.Int64)
+    possible = year.is_between(*_YEARS)
+    return [
+        _unless("bad_id", "game_id", pl.col("game_id").str.contains(_ID)),
+        _unless("bad_recommend", "recommend", pl.col("recommend").is_in(["true", "false"])),
+        Fault("bad_timestamp", "posted", ~possible),
+    ]
 
 
 def _review_types() -> list[pl.Expr]:
@@ -240,15 +279,16 @@ def _review_types() -> list[pl.Expr]:
     return [pl.col("game_id").cast(pl.Int64), pl.col("recommend") == "true"]
 
 
-def _playtime_faults() -> pl.Expr:
+def _playtime_faults() -> Sequence[Fault]:
     import polars as pl
 
     recent = pl.col("playtime_2weeks").fill_null("0")
-    return _reason(
-        ("bad_id", ~pl.col("game_id").str.contains(_ID)),
-        ("bad_playtime", ~pl.col("playtime_forever").str.contains(_MINUTES)),
-        ("bad_playtime", ~recent.str.contains(_MINUTES)),
-    )
+    forever = pl.col("playtime_forever").str.contains(_MINUTES)
+    return [
+        _unless("bad_id", "game_id", pl.col("game_id").str.contains(_ID)),
+        _unless("bad_playtime", "playtime_forever", forever),
+        _unless("bad_playtime", "playtime_2weeks", recent.str.contains(_MINUTES)),
+    ]
 
 
 def _playtime_types() -> list[pl.Expr]:
@@ -268,6 +308,7 @@ _REVIEWS = _List(
         "helpful": ("VARCHAR", "helpful"),
         "review": ("VARCHAR", "review"),
     },
+    ("game_id",),
     _review_faults,
     _review_types,
 )
@@ -278,6 +319,7 @@ _PLAYTIME = _List(
         "playtime_forever": ("JSON", "playtime_forever"),
         "playtime_2weeks": ("JSON", "playtime_2weeks"),
     },
+    ("game_id", "playtime_forever", "playtime_2weeks"),
     _playtime_faults,
     _playtime_types,
 )
@@ -306,7 +348,7 @@ class _Entries:
     def __init__(self, entries: _List, file: SteamFile, work: Workspace) -> None:
         types = {key: kind for key, (kind, _) in entries.fields.items()}
         fields = (
-            JsonField("user_id", "user_id", "text", "bad_id", required=True),
+            JsonField("user_id", "user_id", "id", "bad_id", required=True),
             JsonField(entries.key, "entries", "records", required=True, entry=types),
         )
         self.reader = _literal_reader(file, fields, work)
@@ -324,7 +366,11 @@ class _Entries:
         import polars as pl
 
         known = users["user_id"].str.contains(_USER)
-        self.reader.reject(users.filter(~known).with_columns(reason=pl.lit("bad_id")))
+        self.reader.reject(
+            users.filter(~known).select(
+                "line", reason=pl.lit("bad_id"), field=pl.lit("user_id"), value="user_id"
+            )
+        )
         count = pl.col("entries").list.len()
         found = (
             users.filter(known & (users["entries"].list.len() > 0))
@@ -332,12 +378,17 @@ class _Entries:
             .explode("entries", "position")
             .unnest("entries")
             .select("line", "position", "user_id", *self._list.columns())
+            .with_columns(_whole(name) for name in self._list.whole)
         )
+        if "recommend" in found:
+            truth = pl.col("recommend").str.to_lowercase().replace(_TRUTH)
+            found = found.with_columns(recommend=truth)
         self.entries += found.height
-        reason = found.select(reason=self._list.faults())["reason"]
-        if reason.null_count() < len(reason):
-            self._reject(found.with_columns(reason=reason).drop_nulls("reason"))
-            found = found.filter(reason.is_null())
+        fault = found.select(fault=first_fault(*self._list.faults())).unnest("fault")
+        faulty = fault["reason"].is_not_null()
+        if faulty.any():
+            self._reject(pl.concat([found, fault], how="horizontal").filter(faulty))
+            found = found.filter(~faulty)
         return found.with_columns(self._list.typed())
 
     def _reject(self, faults: pl.DataFrame) -> None:
@@ -345,11 +396,14 @@ class _Entries:
 
         names = [name for _, name in self._list.fields.values()]
         nothing = pl.all_horizontal(pl.col(name).is_null() for name in names)
+        field = pl.col("column").replace(self._list.headers)
         self._work.reject_frame(
             faults.select(
                 "line",
+                "value",
                 file=pl.lit(self.reader.name),
                 reason=pl.when(nothing).then(pl.lit("not_object")).otherwise("reason"),
+                field=pl.when(~nothing).then(field),
                 text=pl.format(
                     f"{self._list.key}[{{}}]: {{}}",
                     "position",
@@ -372,8 +426,9 @@ class SteamSource(Source):
     ``bad_id``         a game or user that is missing or has characters of no id
     ``bad_recommend``  a review that neither recommends nor doesn't
     ``bad_playtime``   a time played that is missing, no whole number, or negative
+    ``bad_timestamp``  a review from beyond 1990 to 2035
     ``duplicate_key``  a second record of a game; the first in the file stays
-    ``wrong_type``     another field with a value of another type than published
+    ``wrong_type``     another field whose value can't be read as what is published
     =================  =====================================================================
 
     A rejected review or time played has the line of its user; its text begins with its number
@@ -382,7 +437,7 @@ class SteamSource(Source):
 
     name: ClassVar[str] = "steam"
     expected: ClassVar[str] = EXPECTED
-    code_version: ClassVar[str] = "steam-2"
+    code_version: ClassVar[str] = "steam-3"
     datasets: ClassVar[tuple[str, ...]] = (
         "raw.steam_games",
         "raw.steam_reviews",

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import accumulate, chain
 from pathlib import Path
@@ -18,16 +19,17 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import orjson
 import polars as pl
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ValidationError
 from rapidfuzz import fuzz
 
 from pipelines.config import Settings
 from pipelines.errors import SourceError
 from pipelines.licences import Licence
-from pipelines.sources._folders import pick_files
+from pipelines.sources._folders import described, pick_files
 from pipelines.sources._protocol import Progress, RawTable, Source, Workspace, no_progress
+from pipelines.sources.formats import values
 from pipelines.sources.formats.lines import MAX_LINE, numbered_lines
-from pipelines.sources.tmdb_api import TmdbCache
+from pipelines.sources.movielens import MovielensSource
 
 __all__ = ["CODE_VERSION", "RecordFaultError", "TmdbSource", "WantedFilms", "flatten", "to_frame"]
 
@@ -174,51 +176,87 @@ MAX_CAST = 10
 _INT64_MAX = 2**63 - 1
 
 
-def _whole_number(value: Any) -> Any:
-    """A whole number that is written as a float as an integer."""
-    return int(value) if type(value) is float and value.is_integer() else value
+def _read(read: Callable[[Any], Any]) -> BeforeValidator:
+    """Read a value in any of its known spellings (:mod:`values`); none is None."""
+    return BeforeValidator(lambda value: None if values.is_missing(value) else read(value))
+
+
+def _title(value: Any) -> Any:
+    return values.text(value) if type(value) is int else value
+
+
+def _imdb_id(value: Any) -> Any:
+    """IMDb's id, which copies write as its number."""
+    with suppress(values.UnreadableError):
+        return f"tt{values.whole_number(value):07d}"
+    return value
+
+
+def _order(value: Any) -> int | None:
+    """The place in the credits, if there is one."""
+    with suppress(values.UnreadableError):
+        return values.whole_number(value)
+    return None
 
 
 def _directors(crew: Any) -> Any:
     """Only a director's entry is looked into: TMDB lists hundreds of others per film."""
+    crew = values.structure(crew)
     if type(crew) is not list:
         return crew
     return [p for p in crew if type(p) is not dict or p.get("job") == "Director"]
 
 
-_Text = Annotated[str | None, AfterValidator(lambda text: text or None)]
-_Whole = Annotated[
-    Annotated[int, Field(ge=-_INT64_MAX, le=_INT64_MAX)] | None, BeforeValidator(_whole_number)
+def _named(value: Any) -> Any:
+    """An entry of a list of names: an object, or the name alone."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+def _listed(value: Any) -> Any:
+    """Keywords, which copies list without the object around them."""
+    value = values.structure(value)
+    return {"keywords": value} if isinstance(value, list) else value
+
+
+_Text = Annotated[
+    str | None,
+    BeforeValidator(lambda text: None if type(text) is float and text != text else text),
+    AfterValidator(lambda text: text or None),
 ]
-_Real = Annotated[float, Field(allow_inf_nan=False)] | None
+_Title = Annotated[_Text, BeforeValidator(_title)]
+_Whole = Annotated[int | None, _read(values.whole_number)]
+_Real = Annotated[float | None, _read(values.number)]
 
 
 class _Named(BaseModel, strict=True):
     name: _Text = None
-    order: Any = None
+    order: Annotated[int | None, BeforeValidator(_order)] = None
+
+
+_Names = Annotated[list[Annotated[_Named, BeforeValidator(_named)]] | None, _read(values.structure)]
 
 
 class _Keywords(BaseModel, strict=True):
-    keywords: list[_Named] | None = None
+    keywords: _Names = None
 
 
 class _Credits(BaseModel, strict=True):
-    cast: list[_Named] | None = None
-    crew: Annotated[list[_Named] | None, BeforeValidator(_directors)] = None
+    cast: _Names = None
+    crew: Annotated[list[_Named] | None, _read(_directors)] = None
 
 
 class _Record(BaseModel, strict=True):
     """Fields read from a record; of several faults the first field's counts."""
 
-    credits: _Credits | None = None
-    imdb_id: _Text = None
-    title: _Text = None
-    original_title: _Text = None
+    credits: Annotated[_Credits | None, _read(values.structure)] = None
+    imdb_id: Annotated[_Text, BeforeValidator(_imdb_id)] = None
+    title: _Title = None
+    original_title: _Title = None
     original_language: _Text = None
     overview: _Text = None
-    genres: list[_Named] | None = None
-    keywords: _Keywords | None = None
-    belongs_to_collection: _Named | None = None
+    genres: _Names = None
+    keywords: Annotated[_Keywords | None, _read(_listed)] = None
+    belongs_to_collection: Annotated[_Named | None, _read(values.structure)] = None
     release_date: _Text = None
     runtime: _Whole = None
     popularity: _Real = None
@@ -238,10 +276,15 @@ _CONTROLS = r"[\x00-\x08\x0B\x0C\x0E-\x1F\x7F]"
 
 
 class RecordFaultError(ValueError):
-    """A record that can't be taken; ``reason`` is the code in the list of rejections."""
+    """A record that can't be taken; ``reason`` is the code in the list of rejections.
 
-    def __init__(self, reason: str) -> None:
+    ``field`` and ``value`` are those at fault, if it is one field's.
+    """
+
+    def __init__(self, reason: str, field: str | None = None, value: object = None) -> None:
         self.reason = reason
+        self.field = field
+        self.value = values.shown(value)
         super().__init__(reason)
 
 
@@ -253,19 +296,21 @@ def record_id(record: object) -> int:
     if not isinstance(record, dict):
         raise RecordFaultError("not_an_object")
     value = record.get("id")
-    if value is None:
-        raise RecordFaultError("missing_id")
-    if type(value) is not int or not 1 <= value <= _INT64_MAX:
-        raise RecordFaultError("bad_id")
-    return value
+    if values.is_missing(value):
+        raise RecordFaultError("missing_id", "id", value)
+    with suppress(values.UnreadableError):
+        number = values.whole_number(value)
+        if number >= 1:
+            return number
+    raise RecordFaultError("bad_id", "id", value)
 
 
 def flatten(record: object) -> FilmRow:
     """Return SUBER's features (table 6) plus keywords, collection, genres, poster and IMDb id.
 
-    Absent keys, nulls and empty strings become null (lists: empty). A whole number written as a
-    float (``81.0``) is a whole number; any other type is a fault, because a record with a wrong
-    type was not written by TMDB and the rest of it can't be trusted either. The record is a parsed
+    Absent keys, nulls and empty strings become null (lists: empty). Numbers may be texts, and lists
+    and objects JSON text or Python literals (:mod:`values`); a value that can't be read is a fault,
+    because the rest of such a record can't be trusted either. The record is a parsed
     answer of ``/movie/{id}?append_to_response=credits,keywords``, the row in the column order of
     ``raw.tmdb_movies``.
 
@@ -280,11 +325,12 @@ def flatten(record: object) -> FilmRow:
         found = _Record.model_validate(record)
     except ValidationError as error:
         field = str(error.errors(include_input=False)[0]["loc"][0])
-        raise RecordFaultError(f"bad_{field.removeprefix('belongs_to_')}") from None
+        value = record.get(field) if isinstance(record, dict) else None
+        raise RecordFaultError(f"bad_{field.removeprefix('belongs_to_')}", field, value) from None
     credit, series = found.credits or _Credits(), found.belongs_to_collection
     cast = credit.cast or []
-    if all(type(person.order) is int for person in cast):
-        cast = sorted(cast, key=lambda person: person.order)
+    if all(person.order is not None for person in cast):
+        cast = sorted(cast, key=lambda person: person.order or 0)
     return (
         tmdb_id,
         found.imdb_id,
@@ -319,11 +365,11 @@ def to_frame(rows: Sequence[FilmRow]) -> pl.DataFrame:
     schema = RAW["raw.tmdb_movies"].polars_schema()
     columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else ([] for _ in schema)
     series = []
-    for (name, dtype), values in zip(schema.items(), columns, strict=True):
+    for (name, dtype), column in zip(schema.items(), columns, strict=True):
         if dtype == pl.List(pl.String):
-            series.append(_cleaned_lists(_nested(values)).alias(name))
+            series.append(_cleaned_lists(_nested(column)).alias(name))
         else:
-            one = pl.Series(name, list(values), dtype=dtype, strict=True)
+            one = pl.Series(name, list(column), dtype=dtype, strict=True)
             series.append(_cleaned(one) if dtype == pl.String else one)
     return pl.DataFrame(series)
 
@@ -363,7 +409,7 @@ def _names(items: Sequence[_Named] | None) -> list[str]:
 
 
 #: Raised when the same records would give other rows.
-CODE_VERSION = "1"
+CODE_VERSION = "2"
 #: Records that are held as Python objects at a time.
 BATCH_ROWS = 4096
 #: Name that stands for the API where a file is named.
@@ -408,6 +454,8 @@ class TmdbSource(Source):
     code_version: ClassVar[str] = CODE_VERSION
 
     def __init__(self, settings: Settings, *, progress: Progress = no_progress) -> None:
+        from pipelines.sources.tmdb_api import TmdbCache  # it loads httpx: the terms need none
+
         super().__init__(settings, progress=progress)
         self.cache = TmdbCache(settings.runtime.folder / "cache" / "tmdb")
 
@@ -424,12 +472,28 @@ class TmdbSource(Source):
 
         Raises :class:`SourceError` if there are a packed and a plain dump: they might differ.
         """
-        found = pick_files(folder / self.folder_name, _NAMES.__contains__, self.expected)
+        found = pick_files(
+            folder / self.folder_name, lambda name: name.lower() in _NAMES, self.expected
+        )
         if len(found) > 1:
             raise SourceError(
                 "two TMDB dumps", where=str(folder / "tmdb"), hint=f"keep one of {_NAMES}"
             )
         return found
+
+    def lacks(self, folder: Path) -> SourceError | None:
+        """Error that says which features of films are null, where links lead to no records."""
+        films = MovielensSource(self.settings)
+        if self.mode(folder) != "none" or not films.present(folder) or not films.links(folder):
+            return None
+        place = folder / self.folder_name
+        return SourceError(
+            "no TMDB records: plots, casts, directors and other features of films are null"
+            + described(place),
+            where=str(place),
+            hint=f"expected {self.expected}, or a token in UNDERSTUDY_TMDB__TOKEN; "
+            "see docs/data.md",
+        )
 
     def mode(self, folder: Path) -> Mode:
         """Source of records: ``dump``, ``api`` (with its cache), or ``none``."""
@@ -537,8 +601,8 @@ class _Reading:
                 self._reject(line, "too_long", text)
                 continue
             try:
-                record = orjson.loads(text)
-            except orjson.JSONDecodeError:
+                record = values.loads(text)
+            except ValueError:
                 self._reject(line, "not_json", text)
                 continue
             row = self._take(record, line, text)
@@ -585,12 +649,12 @@ class _Reading:
                 self.not_wanted += 1
                 return None
             if film in self._taken:
-                raise RecordFaultError("duplicate_id")
+                raise RecordFaultError("duplicate_id", "id", film)
             row = flatten(record)
             if self._of_another_film(film, row):
-                raise RecordFaultError("record_of_another_film")
+                raise RecordFaultError("record_of_another_film", "imdb_id", row[_IMDB_ID])
         except RecordFaultError as fault:
-            self._reject(line, fault.reason, text)
+            self._reject(line, fault.reason, text, fault.field, fault.value)
             if film is not None:
                 another = fault.reason == "record_of_another_film"
                 self._faulty[film] = fault.reason if another else "unusable_record"
@@ -607,9 +671,17 @@ class _Reading:
         self._counts["imdb_id_differs"] += 1
         return False
 
-    def _reject(self, line: int, reason: str, text: bytes) -> None:
+    def _reject(
+        self,
+        line: int,
+        reason: str,
+        text: bytes,
+        field: str | None = None,
+        value: str | None = None,
+    ) -> None:
         shown = text.decode("utf-8", errors="replace").replace("\x00", "").strip()
-        self._work.reject(self.file, line, reason, shown)
+        value = value and value.replace("\x00", "")
+        self._work.reject(self.file, line, reason, shown, field, value)
 
     def _frames(self, rows: Iterator[FilmRow]) -> Iterator[pl.DataFrame]:
         held: list[FilmRow] = []
@@ -645,8 +717,13 @@ class _Reading:
         if self.rows_read == 0:
             raise SourceError("the dump holds no records", where=str(path))
         if self._wanted is not None and len(self._wanted) and not self._taken:
+            rejects = self._work.rejects
+            reasons = {**rejects.reasons(self.file), "not_wanted": self.not_wanted}
+            counts = ", ".join(f"{why} {n:,}" for why, n in reasons.items() if n)
+            first = "; ".join(map(str, rejects.first(self.file)))
+            records = f"{self.rows_read} records"
             raise SourceError(
-                f"none of the dump's {self.rows_read} records is usable for a wanted film",
+                f"none of the dump's {records} is usable for a wanted film: {counts}",
                 where=str(path),
-                hint="is it a dump of TMDB movie records?",
+                hint=f"first: {first}" if first else "is it a dump of TMDB movie records?",
             )

@@ -27,6 +27,7 @@ from pipelines.errors import (
 )
 from pipelines.retrying import TRANSIENT_STATUS, backoff, retry_after
 from pipelines.sources._protocol import Progress, no_progress
+from pipelines.sources.formats import values
 from pipelines.sources.formats.files import open_file
 from pipelines.store.files import whole_file
 
@@ -451,9 +452,11 @@ class TmdbClient:
             record = orjson.loads(body)
         except orjson.JSONDecodeError:
             return _Answer("transient", fault="bad_json")  # cut off, or a proxy's error page
-        if not isinstance(record, dict) or type(record.get("id")) is not int:
+        try:
+            record_id = values.whole_number(record["id"])
+        except (KeyError, TypeError, values.UnreadableError):
             return _Answer("transient", fault="bad_json")
-        return _Answer("found" if record["id"] == tmdb_id else "another_film", record=record)
+        return _Answer("found" if record_id == tmdb_id else "another_film", record=record)
 
     def _refusal(self, status: int) -> SourceError:
         if status in (401, 403):

@@ -15,7 +15,7 @@ from pkgutil import iter_modules
 
 from pipelines.context import PipelineContext
 from pipelines.errors import StoreError
-from pipelines.stages._builder import Built, build, contract_record
+from pipelines.stages._builder import Built, build, check_models, contract_record
 from pipelines.stages._stage import Check, Inputs, Report, Stage, tables
 from pipelines.stages.s85_ablations import case_stage
 from pipelines.stages.s90_releases import check, publish, release_name
@@ -39,6 +39,7 @@ __all__ = [
     "build",
     "case_stage",
     "check",
+    "check_models",
     "contract_record",
     "publish",
     "release_name",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from pipelines.config import EngineSettings, Settings
 from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS
 from pipelines.errors import LockedError
@@ -121,6 +122,53 @@ def build(
     # The same rows of another build keep the provenance that they were first committed with.
     same = run_id is not None and all(s.manifest.run_id != run_id for s in snapshots.values())
     return Built(stage, snapshots, reused or same, report)
+
+
+def check_models(
+    stages: Iterable[Stage], store: Store, settings: Settings, cohort: str | None
+) -> None:
+    """Make sure that the models that stages will ask can be used, before the first is built.
+
+    ``stages`` in the order in which they are built. A model is not asked for a cohort's tables that
+    were made with these settings, nor for those made of them: they are reused.
+
+    Raises
+    ------
+    ConfigError, EngineError
+        As :func:`pipelines.llm.engines.check_engine`.
+    """
+    from pipelines.llm.engines import check_engine
+
+    changed = False
+    checked: list[tuple[EngineSettings, bool]] = []
+    for stage in stages:
+        if not stage.by_cohort and stage.asks is None:
+            continue
+        if stage.left_out is not None and stage.left_out(settings, cohort) is not None:
+            continue
+        uses = [] if stage.asks is None else list(stage.asks(settings, cohort))
+        unset = any(engine.kind == "none" for engine, _ in uses)
+        changed = changed or unset or not _as_stored(stage, store, settings, cohort)
+        for use in uses if changed else ():
+            if use not in checked:
+                check_engine(use[0], settings.serving, choices=use[1])
+                checked.append(use)
+
+
+def _as_stored(stage: Stage, store: Store, settings: Settings, cohort: str | None) -> bool:
+    """True if the current tables were made by this code with these settings."""
+    first = stage.datasets[0]
+    if not store.has(first):
+        return False
+    manifest = store.current(first).manifest
+    config: Mapping[str, Any] = manifest.config
+    if stage.by_cohort:
+        config = config.get("cohorts", {}).get(cohort, {})
+    config = {**config.get("rated_by", {}), **config}
+    decided = stage.decided_by(settings)
+    return manifest.code_version == stage.code_version and all(
+        name in config and config[name] == value for name, value in decided.items()
+    )
 
 
 def contract_record(snapshot: Snapshot) -> CheckRecord:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from pipelines import instructions
-from pipelines.config import Settings, identity_hash
+from pipelines.config import EngineSettings, Settings, identity_hash
 from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS
 from pipelines.downloads import Progress, no_progress
@@ -156,6 +156,8 @@ class Stage:
     reusable: Callable[[Inputs], bool] | None = None
     #: Reason why there is nothing to build for (settings, cohort), or None.
     left_out: Callable[[Settings, str | None], str | None] | None = None
+    #: Engines that a build for (settings, cohort) asks, each with whether it must answer choices.
+    asks: Callable[[Settings, str | None], Iterable[tuple[EngineSettings, bool]]] | None = None
     #: Errors that say that the (optional) tables have no rows; they are withdrawn.
     absent_on: tuple[type[UnderstudyError], ...] = ()
     #: Checks of the first table that the stage reports.
@@ -200,12 +202,16 @@ class Stage:
         >>> stage.version(one).startswith("2+"), stage.version(one) == stage.version(other)
         (True, False)
         """
-        decides: Mapping[str, Any] = {}
-        if self.settings is not None:
-            decides = self.settings(settings)
-        elif self.identity and not callable(self.identity):
-            decides = settings.identity(*self.identity)
+        decides = self.decided_by(settings)
         return f"{self.code_version}+{identity_hash(decides)[:8]}" if decides else self.code_version
+
+    def decided_by(self, settings: Settings) -> Mapping[str, Any]:
+        """Settings that decide the rows, as JSON."""
+        if self.settings is not None:
+            return self.settings(settings)
+        if self.identity and not callable(self.identity):
+            return settings.identity(*self.identity)
+        return {}
 
     @contextmanager
     def opened(self, inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build]:

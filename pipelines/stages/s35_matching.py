@@ -72,6 +72,9 @@ STAGES = [
         code_version=matching.CODE_VERSION,
         make=matched,
         name=f"match_{domain}",
+        asks=lambda settings, _: (
+            [(settings.engine, False)] if settings.matching.method == "model" else []
+        ),
     )
     for domain in MATCHED_DOMAINS
 ]

@@ -62,6 +62,9 @@ STAGES = [
         code_version=captions.CODE_VERSION,
         make=captioned,
         left_out=_left_out,
+        asks=lambda settings, _: (
+            [(settings.engine, False)] if settings.captions.captioner == "model" else []
+        ),
     )
     for domain in CAPTIONED_DOMAINS
 ]

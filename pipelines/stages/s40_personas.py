@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from pipelines import personas
-from pipelines.config import Settings
+from pipelines.config import EngineSettings, Settings
 from pipelines.domains import DOMAINS, cohort_domain
 from pipelines.errors import ConfigError
 from pipelines.personas import HANDMADE, IMPORTED, is_matched
@@ -25,6 +25,8 @@ __all__ = ["STAGES"]
 #: Personas per step of a generation: what is lost of the statistical writer's work by a kill (a
 #: model's replies are kept one by one in the answer store), and how often progress is reported.
 _STEP = 2_000
+#: Personas that a model writes first (count): if none of them is usable, the run stops.
+_FIRST = 16
 
 
 @contextmanager
@@ -138,9 +140,14 @@ def _written(
                 f"personas of {name}: replies", tally.answers, None
             ),
         )
-        step = settings.serving.window if chosen.writer == "model" else _STEP
-        budget = settings.serving.error_budget
-        frames = personas.generate_batches(chosen, writer=writer, batch=step, error_budget=budget)
+        asks = chosen.writer == "model"
+        frames = personas.generate_batches(
+            chosen,
+            writer=writer,
+            batch=settings.serving.window if asks else _STEP,
+            first_batch=_FIRST if asks else None,
+            error_budget=settings.serving.error_budget,
+        )
     with closing(writer):
         for frame in frames:
             parts.append(inputs.scratch / f"{len(parts):06d}.parquet")
@@ -175,6 +182,15 @@ def _read_by_model(
         report.cohort_stats["reader"] = reader.metadata()
 
 
+def _asked(settings: Settings, cohort: str | None) -> list[tuple[EngineSettings, bool]]:
+    """The engine, if a model writes or reads the cohort."""
+    name = str(cohort)
+    if is_matched(name) or name.startswith(HANDMADE):
+        return []
+    chosen = settings.personas.reader if name.startswith(IMPORTED) else settings.personas.writer
+    return [(settings.engine, False)] if chosen == "model" else []
+
+
 def _stage(domain: str) -> Stage:
     def left_out(settings: Settings, name: str | None) -> str | None:
         own = cohort_domain(str(name), settings.personas.domain) == domain
@@ -187,6 +203,7 @@ def _stage(domain: str) -> Stage:
         settings=lambda settings: _settings(settings, domain),
         by_cohort=True,
         left_out=left_out,
+        asks=_asked,
     )
 
 

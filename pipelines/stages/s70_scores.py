@@ -19,7 +19,7 @@ import polars as pl
 
 from pipelines import instructions, raters
 from pipelines.cohorts import block_size
-from pipelines.config import ScoringSettings, Settings
+from pipelines.config import EngineSettings, ScoringSettings, Settings
 from pipelines.domains import DOMAINS, cohort_domain
 from pipelines.errors import ConfigError
 from pipelines.execution import Advance, Piece, open_executor
@@ -416,6 +416,14 @@ def _asked(settings: Settings, domain: str) -> dict[str, Any]:
     return {}
 
 
+def _engines(scoring: ScoringSettings, engine: EngineSettings) -> list[tuple[EngineSettings, bool]]:
+    """Engines of the rater, or of an ensemble's members; ``engine`` has those that name none."""
+    engines = [m.engine or engine for m in scoring.ensemble if m.rater in _MODELS]
+    if scoring.rater in _MODELS:
+        engines.append(engine)
+    return [(engine, True) for engine in engines]
+
+
 def _fitted_on(name: str, inputs: Inputs) -> tuple[str, ...]:
     """Tables another version of which may change every score.
 
@@ -610,6 +618,7 @@ def _stages(domain: str) -> list[Stage]:
             reusable=_all_answered,
             by_cohort=True,
             left_out=left_out,
+            asks=lambda settings, _: _engines(settings.scoring_of(domain), settings.engine),
             kinds=("numpy", "parquet"),
         ),
     ]

@@ -181,7 +181,7 @@ STAGES = [
         datasets=(f"{domain}.rating_examples",),
         inputs=tables(domain, *_PEOPLE),
         identity=_examples,
-        code_version="2",
+        code_version="3",
         make=rating_examples,
     )
     for domain in TUNED_DOMAINS
@@ -190,7 +190,7 @@ STAGES = [
         datasets=(f"{domain}.rating_model",),
         inputs=tables(domain, *_PEOPLE, "item_embeddings", "rating_examples"),
         identity=_model,
-        code_version="2",
+        code_version="3",
         make=rating_model,
         whole=True,
         checks=(BEATS_MEAN,),

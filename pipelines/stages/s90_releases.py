@@ -13,7 +13,7 @@ from pipelines.contracts import CAPTIONS, MATCHING, PUBLISHED
 from pipelines.domains import DOMAINS, Domain
 from pipelines.errors import ReleaseError
 from pipelines.licences import Licence
-from pipelines.sources import SOURCES
+from pipelines.sources import SOURCES, rejected_rows
 from pipelines.store import CheckRecord, Release, Snapshot
 
 __all__ = ["check", "publish", "release_name"]
@@ -71,6 +71,7 @@ def publish(
     world = quality.world_of(store)
     name = release_name(settings, domain.name)
     summary = quality.release_summary(store, tables)
+    summary["rejected"] = rejected_rows(store, _sources(domain))
     card = quality.dataset_card(
         name,
         world=world,
@@ -164,14 +165,15 @@ def release_name(settings: Settings, domain: str) -> str:
     return settings.release.name if domain == "movies" else domain
 
 
+def _sources(domain: Domain) -> list[str]:
+    """Names of the sources that a domain is made of."""
+    return [n for n, s in SOURCES.items() if domain.name in s.domains or n in domain.sources]
+
+
 def _licences(context: PipelineContext, domain: Domain) -> dict[str, Licence]:
     """Terms of everything that went into the release."""
     settings = context.settings
-    out = {
-        name: source.licence
-        for name, source in SOURCES.items()
-        if domain.name in source.domains or name in domain.sources
-    }
+    out = {name: SOURCES[name].licence for name in _sources(domain)}
     if "taxonomy" in out and not context.store.current("raw.taxonomy_categories").rows:
         del out["taxonomy"]
     out |= personas.LICENCES

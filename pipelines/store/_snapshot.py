@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.errors import IntegrityError, StoreError
+from pipelines.forks import check_polars
 from pipelines.store._manifest import MANIFEST, Manifest
 from pipelines.store.files import Files
 
@@ -60,13 +61,15 @@ class Snapshot:
         """A lazy frame of one cohort's rows, whose other files are not opened."""
         from pipelines.cohorts import in_cohort
 
+        check_polars(f"{self.dataset}, version {self.version}")
         entries = [e for e in self.manifest.files if e.cohort in {None, cohort}]
         entries = entries or list(self.manifest.files)
         files = [self.place.part(self.path, e) for e in entries]
         return self.place.scan(files).filter(in_cohort(cohort))
 
     def scan(self) -> pl.LazyFrame:
-        """A lazy polars frame; nothing is read yet."""
+        """A lazy polars frame; nothing is read yet. ConfigError where Polars can't run."""
+        check_polars(f"{self.dataset}, version {self.version}")
         return self.place.scan(self.files())
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:

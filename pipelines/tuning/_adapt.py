@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 
 from pipelines.errors import AnswerError, ConfigError, EngineError
+from pipelines.extras import install_hint
 from pipelines.llm.engines.chat import render
 from pipelines.llm.engines.checkpoints import Checkpoint, no_progress_bars
 from pipelines.llm.engines.tokens import encode, load_tokenizer
@@ -138,8 +139,8 @@ def open_base(checkpoint: Checkpoint, style: PromptStyle) -> Base:
     if find_spec("peft") is None:
         raise ConfigError(
             "adapting a model needs the package peft",
-            where="understudy[tune]",
-            hint="pip install 'understudy[tune]'",
+            where="extra tune",
+            hint=install_hint("tune"),
         )
     from transformers import AutoConfig
 

@@ -20,6 +20,7 @@ import orjson
 import polars as pl
 
 from pipelines.errors import ConfigError, EngineError
+from pipelines.extras import install_hint
 from pipelines.llm.engines.checkpoints import no_progress_bars
 
 if TYPE_CHECKING:
@@ -457,8 +458,8 @@ def train(
     if find_spec("accelerate") is None:
         raise ConfigError(
             "training needs the package accelerate",
-            where="understudy[tune]",
-            hint="pip install 'understudy[tune]'",
+            where="extra tune",
+            hint=install_hint("tune"),
         )
     import torch
 

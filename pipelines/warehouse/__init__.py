@@ -19,6 +19,7 @@ from pipelines.warehouse._builds import (
     record_dbt_run,
     up_to_date_outcomes,
 )
+from pipelines.warehouse._database import database_fault
 from pipelines.warehouse._environment import dbt_environment, dbt_vars
 from pipelines.warehouse._export import CODE_VERSION, MARTS, mart_build
 from pipelines.warehouse._layout import WarehouseLayout
@@ -36,6 +37,7 @@ __all__ = [
     "Outcome",
     "WarehouseLayout",
     "code_versions",
+    "database_fault",
     "dbt_environment",
     "dbt_vars",
     "describe_models",

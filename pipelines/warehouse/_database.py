@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import LockedError, StoreError
@@ -12,6 +14,34 @@ from pipelines.warehouse._layout import WarehouseLayout
 
 if TYPE_CHECKING:
     import duckdb
+
+
+#: Program and process in DuckDB's message about a locked file.
+_HOLDER = re.compile(r"lock is held in (.+?) \(PID (\d+)\)")
+
+
+def database_fault(message: str, database: Path) -> StoreError | None:
+    """Error of a database file that could not be opened, from DuckDB's message or a text with it.
+
+    A :class:`LockedError` names the process that has the file open. None if the text is about
+    something else.
+    """
+    message = " ".join(message.split())
+    if "could not set lock on file" in message.lower():
+        holder = _HOLDER.search(message)
+        who = f"process {holder[2]} ({holder[1]})" if holder else "another process"
+        return LockedError(
+            f"{who} has the warehouse file open",
+            where=str(database),
+            hint="close it there, or wait until it has finished, and run again",
+        )
+    if "not a valid DuckDB database" in message or "Corrupt database" in message:
+        return StoreError(
+            f"the warehouse can't be opened ({message})",
+            where=str(database),
+            hint="it can be built again: remove the file and run again",
+        )
+    return None
 
 
 @contextmanager
@@ -22,7 +52,7 @@ def open_warehouse(
 
     DuckDB spills into a folder of its own above its memory limit (MiB); 0 threads takes every core.
     Raises StoreError if there is no warehouse yet or the file is not one, LockedError if another
-    process is writing it.
+    process has it open for writing.
     """
     import duckdb
 
@@ -42,16 +72,9 @@ def open_warehouse(
             config["threads"] = threads
         try:
             connection = duckdb.connect(str(layout.database), read_only=True, config=config)
-        except duckdb.IOException as error:
-            if "lock" in str(error).lower():
-                raise LockedError(
-                    "another process is writing the warehouse",
-                    where=str(layout.database),
-                    hint="wait until dbt has finished",
-                ) from None
-            raise _unreadable(layout, error) from None
         except duckdb.Error as error:
-            raise _unreadable(layout, error) from None
+            fault = database_fault(str(error), layout.database)
+            raise fault or _unreadable(layout, error) from None
         try:
             connection.execute("set TimeZone = 'UTC'")
             yield connection

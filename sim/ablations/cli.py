@@ -83,7 +83,12 @@ def ablate(
     """
     tree = cli.open_settings(home, config, settings)
     instructions.fix()  # before NumPy is loaded
+    from pipelines.llm.engines import check_engine
+
     specs = _specs(rater or [], model or [], tree)
+    for spec in specs:
+        if spec.engine is not None:
+            check_engine(spec.engine, tree.serving, choices=True)
     result, files = _run(
         suite,
         specs,

@@ -10,6 +10,7 @@ from sim.agents._choice import logistic
 from sim.agents._figures import FIGURES, VisitRow, markdown, pictures, visit_row, visit_values
 from sim.agents._log import TABLES
 from sim.agents._loop import Visits
+from sim.agents._matching import match_people
 from sim.agents._minari import write_visits
 from sim.agents._pages import SIMILAR, Card, Cards, page_lists
 from sim.agents._protocol import (
@@ -34,6 +35,7 @@ from sim.agents._protocol import (
     Requests,
 )
 from sim.agents._registry import BRAINS, open_brain
+from sim.agents._remarks import RemarkReport, fault_of, remark_report
 from sim.agents._run import CODE_VERSION, Simulation, default_folder, simulate, visit
 from sim.agents._world import AgentWorld, History, ItemTexts
 
@@ -68,6 +70,7 @@ __all__ = [
     "Past",
     "ReflectRequests",
     "Reflections",
+    "RemarkReport",
     "Replies",
     "Requests",
     "Simulation",
@@ -76,12 +79,15 @@ __all__ = [
     "assumed",
     "classify_items",
     "default_folder",
+    "fault_of",
     "judge_pairs",
     "logistic",
     "markdown",
+    "match_people",
     "open_brain",
     "page_lists",
     "pictures",
+    "remark_report",
     "simulate",
     "visit",
     "visit_row",

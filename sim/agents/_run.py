@@ -26,7 +26,7 @@ from sim.agents._world import AgentWorld
 from sim.recommenders import Recommender
 
 #: Bumped whenever the same release and settings give other visits.
-CODE_VERSION = "4"
+CODE_VERSION = "5"
 #: Agents that are played and stored together (count).
 SHARD = 4_096
 #: Rows of a row group of the joined tables: the bytes don't depend on the size of shards.
@@ -92,6 +92,8 @@ def run_identity(
         "agents": agents,
         "seed": seed,
     }
+    if world.matched:
+        identity["matches"] = world.release["matched_personas"].version
     if world.texts is not None:
         identity["texts"] = world.texts.digest
     whole: dict[str, Any] = orjson.loads(orjson.dumps(identity, option=orjson.OPT_SERIALIZE_NUMPY))

@@ -14,7 +14,6 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.special import expit
 
 from pipelines.raters import (
-    EFFECTS,
     RatingBatch,
     StatisticalRater,
     fit_statistical,
@@ -45,8 +44,8 @@ from sim.agents._protocol import (
     Reflections,
     ReflectRequests,
     Replies,
-    Texts,
 )
+from sim.agents._remarks import Remarks, opinion
 from sim.agents._world import SCALE, AgentWorld, people_of_split, training_history
 
 #: Users that weights are fitted on, and people that the intercept is set for (counts, by a hash
@@ -115,7 +114,7 @@ class StatisticalBrain:
     note = "Fitted choices and ratings, assumed moods and exits. No language model."
 
     def judge(self, requests: JudgeRequests) -> Judgements:
-        """Watch with P(watch); rate, and feel by what surprised."""
+        """Watch with P(watch), rate, and say so with the reasons that agree."""
         shape = requests.items.shape
         row, place = np.nonzero(requests.asked)
         people, items = requests.people[row], requests.items[row, place]
@@ -129,14 +128,14 @@ class StatisticalBrain:
         mixed = (1 - w) * batch.probabilities[watched] + w * self._histograms[items[watched]]
         below = np.cumsum(mixed, axis=1)[:, :-1] <= uniform(seeds, place, _RATE)[watched, None]
         ratings[watched] = 1.0 + below.sum(axis=1)
-        surprise = np.sign(ratings[watched] - batch.expected[watched]).astype(np.int64)
         valence, feelings = np.zeros(len(row), np.int64), np.full(len(row), None, object)
-        valence[watched] = surprise
-        feelings[watched] = self._feelings(people[watched], items[watched], surprise)
-        off = parts - self._usual[people]
-        reasons = np.where(
-            watched, self._why[0][off.argmax(axis=1)], self._why[1][off.argmin(axis=1)]
+        valence[watched] = opinion(ratings[watched])
+        effects = self._crowd.settled.effects(people[watched], items[watched])
+        feelings[watched] = self._remarks.feelings(
+            people[watched], items[watched], ratings[watched], effects, seeds[watched]
         )
+        off = parts - self._usual[people]
+        reasons = self._remarks.reasons(people, items, watched, off, self._weights[people], seeds)
 
         def placed(values: Any, empty: Any, kind: Any) -> Any:
             out = np.full(shape, empty, kind)
@@ -359,15 +358,7 @@ class StatisticalBrain:
 
     def _phrases(self) -> None:
         texts = assumed()
-        self._why = [
-            np.array([texts["reasons"][side][name] for name in FEATURES], object)
-            for side in ("watched", "skipped")
-        ]
-        self._felt = [
-            np.array([texts["feelings"][side][name] for name in EFFECTS], object)
-            for side in ("worse", "better")
-        ]
-        self._same = texts["feelings"]["same"]
+        self._remarks = Remarks(self._world, self._crowd.tastes)
         decisions = texts["decisions"]
         self._deciding = np.array(
             [decisions["NEXT"], decisions["PREVIOUS"], decisions["CLICK"], ""], object
@@ -406,13 +397,6 @@ class StatisticalBrain:
     def _parts(self, people: Ints, items: Ints, expected: Floats) -> Floats:
         """Terms of the log odds of watching, without intercept and habits, of shape (n, 5)."""
         return self._crowd.features(people, items, expected) * self._weights[people]
-
-    def _feelings(self, people: Ints, items: Ints, surprise: Ints) -> Texts:
-        effects = self._crowd.settled.effects(people, items)
-        better, worse = effects.argmax(axis=1), effects.argmin(axis=1)
-        out: Texts = np.where(surprise > 0, self._felt[1][better], self._felt[0][worse])
-        out[surprise == 0] = self._same
-        return out
 
     def _unsure(self, requests: DecideRequests) -> Ints:
         """Position of the item that is clicked; -1 where there is none."""

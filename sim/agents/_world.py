@@ -12,11 +12,13 @@ import numpy as np
 import orjson
 import polars as pl
 
+from pipelines.contracts import MATCHED_DOMAINS
 from pipelines.errors import ConfigError
 from pipelines.hints import nearest
 from pipelines.raters import rescale, scale_named, source_scale
 from pipelines.seeding import hash_ids
 from sim._release import Release
+from sim.agents._matching import how_to_match
 from sim.agents._protocol import Floats, Ints
 from sim.environment import Cast, Catalogue, known_items, persona_traits, persona_users, split_rows
 
@@ -128,7 +130,8 @@ class AgentWorld:
         Raises
         ------
         ConfigError
-            If the cast is unknown or empty, or a count is below 1 or above the items.
+            If the cast is unknown or empty, a count is below 1 or above the items, or the release
+            is of products.
         ReleaseError
             If the release lacks a table that is needed.
         """
@@ -137,6 +140,12 @@ class AgentWorld:
         for name, value in (("per_page", per_page), ("pages", pages)):
             if value < 1:
                 raise ConfigError(f"{name} is {value}", where="agents", hint="at least 1")
+        if release.domain not in MATCHED_DOMAINS:
+            raise ConfigError(
+                f"agents do not visit {release.domain}",
+                where=release.ref,
+                hint=f"releases of {', '.join(MATCHED_DOMAINS)}; shoppers: understudy dialogue run",
+            )
         release.require("items", "personas", "interactions", "splits")
         catalogue = Catalogue.read(release)
         if len(catalogue) < per_page:
@@ -256,7 +265,7 @@ def _people(release: Release, matched: bool, traits: bool) -> pl.DataFrame:
         raise ConfigError(
             "no persona is matched to a real user" if matched else "every persona is a real user",
             where=f"{release.ref}, personas",
-            hint="run the job match_personas and publish, or use the cast personas"
+            hint=f"{how_to_match(release.domain)} publish some, or use the cast personas"
             if matched
             else "use the cast matched",
         )

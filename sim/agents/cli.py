@@ -86,7 +86,8 @@ def agents(
     played again with other seeds.
 
     JSON: {"release", "brain", "recommender", "agents", "failed", "p_view": [value, low, high],
-    "n_like", "p_like", "n_exit", "s_sat", "folder", "minari", "note", "assumed"}.
+    "n_like", "p_like", "n_exit", "s_sat", "remarks": {"feelings", "most_frequent",
+    "contradictions", "examples"}, "folder", "minari", "note", "people", "assumed"}.
     """
     if context.invoked_subcommand is not None:
         return
@@ -95,7 +96,9 @@ def agents(
         ASSUMED_FILE,
         AgentWorld,
         default_folder,
+        match_people,
         open_brain,
+        remark_report,
         simulate,
         visit_row,
         write_visits,
@@ -104,14 +107,18 @@ def agents(
 
     tree = cli.open_settings(home, config, settings)
     opened = open_release(cli.full_ref(release, tree), home=tree.runtime.home)
+    people = None
+    if cast == "matched":
+        opened, people = match_people(opened, tree.matching)
     world = AgentWorld.open(
         opened, cast=cast, per_page=per_page, pages=pages, traits=traits, graph=graph
     )
-    shown = open_recommender(recommender).fit(opened)
+    # A model that can't be used is found before a recommender is trained.
     mind = open_brain(
         brain, settings=tree, **cli.key_values(options, "--brain-option", "rounds=2")
     ).open(world)
     try:
+        shown = open_recommender(recommender).fit(opened)
         folder = out or default_folder(
             tree.runtime.home, world, mind, shown, agents=number, seed=seed
         )
@@ -134,9 +141,11 @@ def agents(
     payload: dict[str, Any] = {
         "release": opened.ref,
         **row.as_json(),
+        "remarks": remark_report(run, world).as_json(),
         "folder": str(run.folder),
         "minari": None if dataset is None else str(dataset),
         "note": mind.note,
+        "people": people,
         "assumed": ASSUMED_FILE,
     }
     cli.emit(payload, lambda screen: _render(screen, run, row, payload), as_json=as_json)
@@ -157,7 +166,16 @@ def _render(screen: Console, run: Simulation, row: VisitRow, payload: dict[str, 
         f"{row.agents:,} agents{left}; brain {row.brain}, recommender {row.recommender}, release "
         f"{payload['release']}."
     )
+    said = payload["remarks"]
+    if said["feelings"]:
+        screen.print(
+            f"{said['feelings']:,} feelings about watched items, the most frequent text "
+            f"{said['most_frequent']:.1%} of them; texts that contradict their rating, item or "
+            f"persona: {said['contradictions']:,}."
+        )
     screen.print(f"{payload['note']} Assumed: {payload['assumed']}.")
+    if payload["people"]:
+        screen.print(payload["people"])
     screen.print(f"Tables: {run.folder}")
     if payload["minari"]:
         screen.print(f"Minari dataset: {payload['minari']}")
@@ -208,19 +226,24 @@ def show(
 
 
 def _print_visit(screen: Console, payload: dict[str, Any], run: Simulation, home: Path) -> None:
-    agent, titles = payload["agent"], _titles(run, home)
+    from sim.environment.text import persona_lines
+
+    agent = payload["agent"]
+    items, persona = _release_rows(run, home, agent["persona_id"])
     screen.print(
         f"Agent {agent['agent']}: {agent['persona_id']}"
         + (f", user {agent['user_id']}" if agent["user_id"] else "")
         + f"; brain {agent['brain']}, recommender {agent['recommender']}",
         style="bold",
     )
+    for line in () if persona is None else persona_lines(persona):
+        screen.print(line)
     for page in payload["pages"]:
         views = [v for v in payload["views"] if v["view"] == page["view"]]
         what = "looks closer" if views and views[0]["clicked"] else f"page {page['page']}"
         screen.print(f"\nView {page['view']}, {what}")
         for v in views:
-            name = titles.get(v["item_id"], v["item_id"])
+            name = items.get(v["item_id"], v["item_id"])
             done = f"watched, {v['rating']} of 5" if v["watched"] else "not watched"
             remark = " ".join(t for t in (v["reason"], v["feeling"]) if t)
             screen.print(f"  {v['position'] + 1}. {name}: {done}. {remark}".rstrip())
@@ -243,15 +266,27 @@ def _print_visit(screen: Console, payload: dict[str, Any], run: Simulation, home
     screen.print(f"{run.identity['note']} Release {run.identity['release']}.")
 
 
-def _titles(run: Simulation, home: Path) -> dict[str, str]:
-    """Titles by item id; none where the release is no longer in the store."""
+def _release_rows(
+    run: Simulation, home: Path, persona_id: str
+) -> tuple[dict[str, str], dict[str, Any] | None]:
+    """Titles with years and genres by item id, and the persona's row.
+
+    Nothing where the release is no longer in the store.
+    """
+    import polars as pl
+
     from pipelines.errors import ReleaseError
     from pipelines.prompts import one_line
     from sim import open_release
+    from sim.environment.text import item_text
 
     try:
-        items = open_release(run.identity["release"], home=home)["items"]
+        release = open_release(run.identity["release"], home=home)
     except ReleaseError:
-        return {}
-    rows = items.polars(["item_id", "title"]).iter_rows()
-    return {item: one_line(title) for item, title in rows}
+        return {}, None
+    rows = release["items"].polars(["item_id", "title", "year", "genres"]).iter_rows(named=True)
+    people = release["personas"].lazy().filter(pl.col("persona_id") == persona_id).collect()
+    return (
+        {row["item_id"]: one_line(item_text(row)) for row in rows},
+        next(people.iter_rows(named=True), None),
+    )

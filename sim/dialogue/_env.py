@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -19,7 +20,7 @@ from sim.dialogue._lifetimes import Cell, Setting
 from sim.dialogue._protocol import MAX_QUESTIONS, Customer, Feedback
 from sim.dialogue._sessions import MAX_FACETS, MAX_PRODUCTS, NOT_ASKED, Rules, Sessions, Sold
 from sim.dialogue.customers import open_customer
-from sim.environment import check_arguments, check_keys
+from sim.environment import check_arguments, check_keys, supported_render_mode
 
 Observation: TypeAlias = "dict[str, Any]"
 
@@ -42,6 +43,12 @@ class Step:
     infos: dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]]
 
 
+@lru_cache(maxsize=1)
+def _shared(release: Release, home: Path) -> Book:  # noqa: ARG001
+    """The latest book; as with `World.open`, environments and forked workers share it."""
+    return Book.open(release)
+
+
 class DialogueViews:
     """Spaces, observations and steps that the single and the vector form share."""
 
@@ -59,7 +66,7 @@ class DialogueViews:
         if book is None:
             if not isinstance(release, Release):
                 release = open_release(release, home=home)
-            book = Book.open(release)
+            book = _shared(release, release.home)
         opened = open_customer(customer) if isinstance(customer, str) else customer
         opened.open(book, 0)
         self.sessions = Sessions(book, opened, rows, rules)
@@ -204,7 +211,7 @@ class DialogueEnv(DialogueViews, gymnasium.Env[Observation, Any]):
     - `feedback`: `"none"`, `"regret"`, `"stars"` or `"text"`.
     - `max_questions`: of a shopping episode.
     - `question_cost`: points that a question costs.
-    - `render_mode`: `"ansi"` gives readable lines, or `None`.
+    - `render_mode`: `"ansi"` gives readable lines; any other is ignored with a warning.
 
     Answers are the customer's own and don't depend on the lifetime: the same customer gives the
     same answer to the same question. The same seed and actions give the same trajectory, alone
@@ -229,19 +236,15 @@ class DialogueEnv(DialogueViews, gymnasium.Env[Observation, Any]):
         feedback: Feedback = "stars",
         max_questions: int = MAX_QUESTIONS,
         question_cost: float = 0.0,
-        render_mode: Literal["ansi"] | None = None,
+        render_mode: str | None = None,
         **unknown: Any,
     ) -> None:
         check_arguments(type(self), unknown)
-        if render_mode not in (None, "ansi"):
-            raise ConfigError(
-                f"render_mode is {render_mode!r}", where="environment", hint="'ansi' or None"
-            )
         rules = Rules(setting, cell, episodes, feedback, max_questions, question_cost)
         self._open(release, home, book, customer, rules, 1)
         self.observation_space = self._space()
         self.action_space = spaces.Discrete(ACTIONS)
-        self.render_mode = render_mode
+        self.render_mode = supported_render_mode(self, render_mode)
         self._frame = ""
 
     def reset(

@@ -20,7 +20,7 @@ from sim.dialogue._env import ACTIONS, DialogueViews, Observation, draw_lifetime
 from sim.dialogue._lifetimes import Cell, Setting
 from sim.dialogue._protocol import MAX_QUESTIONS, Customer, Feedback
 from sim.dialogue._sessions import Rules
-from sim.environment import check_arguments, check_keys, seeds_of
+from sim.environment import check_arguments, check_keys, seeds_of, supported_render_mode
 
 
 class DialogueVectorEnv(
@@ -53,9 +53,11 @@ class DialogueVectorEnv(
         feedback: Feedback = "stars",
         max_questions: int = MAX_QUESTIONS,
         question_cost: float = 0.0,
+        render_mode: str | None = None,
         **unknown: Any,
     ) -> None:
         check_arguments(type(self), unknown)
+        self.render_mode = supported_render_mode(self, render_mode)
         if num_envs < 1:
             raise ConfigError(f"num_envs is {num_envs}", where="environment", hint="at least 1")
         rules = Rules(setting, cell, episodes, feedback, max_questions, question_cost)

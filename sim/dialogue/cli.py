@@ -150,6 +150,7 @@ def run(
     JSON: {"release", "seconds", "flagged", "not_played", "files": {...}, "figures": [{"figure",
     "configuration", "x", "metric", "value", "low", "high", "p", "lifetimes"}]}.
     """
+    from pipelines.llm.engines import check_engine
     from sim.dialogue.suites import (
         Configuration,
         DialogueContext,
@@ -165,6 +166,8 @@ def run(
             hint="--suite models or --agent dp",
         )
     tree, book = _opened(release, home, config, settings)
+    if model_agent or customer == "model" or any(a.startswith("model-") for a in agent or ()):
+        check_engine(tree.engine, tree.serving)
     custom = [
         Configuration(
             name,

@@ -7,7 +7,12 @@ between environments, open a :class:`World` once and pass it to each.
 
 from sim.environment._catalogue import Cast, Catalogue
 from sim.environment._env import RecommendationEnv
-from sim.environment._options import check_arguments, check_keys, seeds_of
+from sim.environment._options import (
+    check_arguments,
+    check_keys,
+    seeds_of,
+    supported_render_mode,
+)
 from sim.environment._people import (
     histories,
     known_items,
@@ -38,4 +43,5 @@ __all__ = [
     "persona_users",
     "seeds_of",
     "split_rows",
+    "supported_render_mode",
 ]

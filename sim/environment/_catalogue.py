@@ -117,16 +117,14 @@ class Cast:
     @cached_property
     def ages(self) -> npt.NDArray[np.float32]:
         """Ages (years), of shape (personas,); 0 stands for an unknown one."""
-        return self.frame["age"].fill_null(0).to_numpy().astype(np.float32)
+        # Polars' own expressions can't run in a forked worker.
+        return np.array([age or 0 for age in self.frame["age"].to_list()], np.float32)
 
     @cached_property
     def genders(self) -> npt.NDArray[np.int64]:
         """Gender codes, of shape (personas,); see ``GENDERS``."""
-        import polars as pl
-
         codes = {name: code for code, name in enumerate(self.GENDERS) if name}
-        column = self.frame["gender"].replace_strict(codes, default=0, return_dtype=pl.Int64)
-        return column.to_numpy()
+        return np.array([codes.get(name, 0) for name in self.frame["gender"].to_list()], np.int64)
 
     @cached_property
     def _index(self) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -22,6 +22,7 @@ from sim.environment._options import (
     Unrated,
     check_arguments,
     check_keys,
+    supported_render_mode,
 )
 from sim.environment._views import WorldViews, observation_space, observe
 from sim.environment._world import World
@@ -146,7 +147,7 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
       tell.
     - `world`: an opened `World`, in place of `release`, `home`, `domain`, `rater` and
       `retriever`, to share it between environments.
-    - `render_mode`: `"ansi"` gives readable lines, or `None`.
+    - `render_mode`: `"ansi"` gives readable lines; any other is ignored with a warning.
 
     All randomness comes from `self.np_random`: the same seed and actions give the same
     trajectory, alone and in the vector form. Numbers are drawn from it some hundred at a time.
@@ -181,7 +182,7 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
         watched: int = 0,
         explain: bool = False,
         world: World | None = None,
-        render_mode: Literal["ansi"] | None = None,
+        render_mode: str | None = None,
         **unknown: Any,
     ) -> None:
         check_arguments(type(self), unknown)
@@ -198,16 +199,12 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
             on_unrated=on_unrated,
             watched=watched,
         )
-        if render_mode not in (None, "ansi"):
-            raise ConfigError(
-                f"render_mode is {render_mode!r}", where="environment", hint="'ansi' or None"
-            )
         self.world = world or World.open(
             release, home=home, domain=domain, rater=rater, retriever=retriever
         )
         self._build(options)
         self.explain = explain
-        self.render_mode = render_mode
+        self.render_mode = supported_render_mode(self, render_mode)
         self.observation_space = observation_space(self.core)
         self.action_space = self._action_space(len(self.world.catalogue))
         self._frame = ""

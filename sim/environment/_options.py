@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+import gymnasium
 import numpy as np
 
 from pipelines.errors import ConfigError
@@ -83,6 +84,21 @@ def check_arguments(environment: type, unknown: Mapping[str, object]) -> None:
             where=environment.__name__,
             hint=nearest(first, known, cutoff=0.4),
         )
+
+
+def supported_render_mode(environment: Any, mode: str | None) -> str | None:
+    """The render mode, or None with a warning if the environment does not have it.
+
+    Libraries ask for images unless told otherwise; gymnasium goes on without them, too.
+    """
+    modes = environment.metadata["render_modes"]
+    if mode is None or mode in modes:
+        return mode
+    gymnasium.logger.warn(
+        f"render_mode {mode!r} is not supported by {type(environment).__name__} and is ignored "
+        f"(it has: {', '.join(map(repr, modes)) or 'none'})"
+    )
+    return None
 
 
 def seeds_of(seed: int | Sequence[int | None] | None, envs: int) -> list[int | None]:

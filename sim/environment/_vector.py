@@ -25,6 +25,7 @@ from sim.environment._options import (
     check_arguments,
     check_keys,
     seeds_of,
+    supported_render_mode,
 )
 from sim.environment._views import WorldViews, observation_space, observe
 from sim.environment._world import World
@@ -114,9 +115,11 @@ history_length, on_unrated, watched
         world: World | None = None,
         slots: int = 1,
         temperature: float = 1.0,
+        render_mode: str | None = None,
         **unknown: Any,
     ) -> None:
         check_arguments(type(self), unknown)
+        self.render_mode = supported_render_mode(self, render_mode)
         if num_envs < 1:
             raise ConfigError(f"num_envs is {num_envs}", where="environment", hint="at least 1")
         options = Options(

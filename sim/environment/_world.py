@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 _REPLAYED = [
     *("persona_id", "item_id", "rater", "scale", "status", "probabilities", "prompt_version")
 ]
+
+
+#: Raters that are made from a release alone, without the present settings.
+_SETTINGLESS = ("statistical", "replay", "random", "mean")
 
 
 @dataclass(frozen=True)
@@ -95,11 +99,31 @@ class World:
                 where=opened.ref,
                 hint=f'such as release="{domain}@latest"',
             )
-        catalogue, cast = Catalogue.read(opened), Cast.read(opened)
-        found = (
-            _retriever(retriever, opened, catalogue) if isinstance(retriever, str) else retriever
-        )
-        return cls(opened, catalogue, cast, open_rater(rater, opened, cast), found)
+        if isinstance(rater, str) and rater in _SETTINGLESS and isinstance(retriever, str):
+            return _shared(opened, opened.home, rater, retriever)
+        return _opened_world(opened, rater, retriever)
+
+
+@lru_cache(maxsize=1)
+def _shared(release: Release, home: Path, rater: str, retriever: str) -> World:  # noqa: ARG001
+    """The latest world that depends on nothing but its release.
+
+    Environments that are made one after the other share it; a forked worker, in which Polars can't
+    read tables, finds that of its parent.
+    """
+    return _opened_world(release, rater, retriever)
+
+
+def _opened_world(
+    release: Release, rater: str | Rater | Engine | BoundRater, retriever: str | Retriever
+) -> World:
+    catalogue, cast = Catalogue.read(release), Cast.read(release)
+    if isinstance(retriever, str):
+        retriever = _retriever(retriever, release, catalogue)
+    world = World(release, catalogue, cast, open_rater(rater, release, cast), retriever)
+    # Read now: a forked worker that gets this world can't read tables.
+    _ = world.known, world.traits
+    return world
 
 
 def open_rater(

@@ -12,6 +12,7 @@ import numpy as np
 import orjson
 
 from pipelines.errors import ConfigError
+from pipelines.extras import missing_package
 from pipelines.store.files import placed
 from sim.episodes._log import EpisodeLog
 
@@ -102,10 +103,8 @@ def write_minari(
     try:
         from minari.data_collector.episode_buffer import EpisodeBuffer
         from minari.dataset.minari_storage import MinariStorage
-    except ImportError as error:
-        raise ConfigError(
-            "Minari is not installed", where="write_minari", hint="pip install 'understudy[train]'"
-        ) from error
+    except ModuleNotFoundError as error:
+        raise missing_package(error, where="write_minari", extra="train") from error
     if not _DATASET_ID.fullmatch(dataset_id):
         raise ConfigError(
             "not the id of a dataset", where=repr(dataset_id), hint="such as movies/random-v0"
@@ -118,7 +117,7 @@ def write_minari(
         warnings.simplefilter("ignore")
         staged.mkdir()
         storage = MinariStorage.new(
-            staged / "data",
+            (staged / "data").absolute(),  # Minari 0.5 joins a relative path with itself
             observation_space=log.observation_space,
             action_space=log.action_space,
             env_spec=_spec(log),

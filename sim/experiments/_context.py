@@ -17,7 +17,16 @@ from pipelines.config import identity_hash
 from pipelines.errors import ConfigError
 from pipelines.paths import home_path
 from sim._results import ResultCache
-from sim.agents import BRAINS, AgentWorld, Brain, Simulation, default_folder, open_brain, simulate
+from sim.agents import (
+    BRAINS,
+    AgentWorld,
+    Brain,
+    Simulation,
+    default_folder,
+    match_people,
+    open_brain,
+    simulate,
+)
 from sim.agents import CODE_VERSION as AGENTS_VERSION
 from sim.recommenders import RECOMMENDERS as OWN_RECOMMENDERS
 from sim.recommenders import Ints, Recommender, open_recommender
@@ -27,7 +36,7 @@ if TYPE_CHECKING:
     from sim import Release
 
 #: Bumped whenever kept cells of the same key would be others.
-CODE_VERSION = "2"
+CODE_VERSION = "3"
 #: Recommenders that are visited, as far as their libraries are installed.
 RECOMMENDERS = ("random", "popular", "mean-rating", "ease", "als", "multvae", "lightgcn")
 
@@ -64,6 +73,8 @@ class ExperimentContext:
     reused: int = 0
     #: Time that each experiment took, set by `run_experiments`.
     seconds: dict[str, float] = field(default_factory=dict)
+    #: Sentence on people that were matched for this run; None: the release has matched personas.
+    people: str | None = None
     _worlds: dict[Any, AgentWorld] = field(default_factory=dict, repr=False)
     _brains: dict[Any, Brain] = field(default_factory=dict, repr=False)
     _of_brain: dict[int, AgentWorld] = field(default_factory=dict, repr=False)
@@ -75,6 +86,7 @@ class ExperimentContext:
                 raise ConfigError(
                     f"{name} is {getattr(self, name)}", where="experiments", hint="at least 1"
                 )
+        self.release, self.people = match_people(self.release, self.settings.matching)
         self.home = home_path(self.home)
         self.brains = tuple(dict.fromkeys(("random", "statistical", *self.brains)))
         self.recommenders = self.recommenders or _installed(RECOMMENDERS)
@@ -224,7 +236,13 @@ class ExperimentContext:
         """Name, fitted values and world of a brain, for keys of cells."""
         world = self.world_of(brain)
         shape = {name: getattr(world, name) for name in ("cast", "pages", "per_page")}
-        habits = {"traits": world.traits, "graph": world.graph, "people": len(world)}
+        habits: dict[str, Any] = {
+            "traits": world.traits,
+            "graph": world.graph,
+            "people": len(world),
+        }
+        if world.matched:
+            habits["matches"] = world.release["matched_personas"].version
         texts = None if world.texts is None else world.texts.digest
         named = {"brain": brain.name, "metadata": brain.metadata(), "texts": texts}
         return {**named, **shape, **habits}

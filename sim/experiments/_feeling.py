@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from pipelines.extras import missing_package
 from pipelines.seeding import uniform
 from sim.experiments._comments import real_comments
 from sim.experiments._context import ExperimentContext
@@ -99,9 +100,8 @@ class Feeling:
             "Valence is VADER's compound score (Hutto and Gilbert 2014), of a lexicon of 7,500 "
             "words with rules for negation and degree; SimUSER uses PyABSA. Correlations are over "
             "ratings, intervals over people.",
-            "The statistical brain chooses among phrases by the sign of rating less expectation, "
-            "so that its correlation shows how its phrases read to VADER and how often a surprise "
-            "goes with a high rating, and no feeling.",
+            "The statistical brain chooses among phrases by the rating: its correlation shows how "
+            "they read to VADER, and no feeling.",
         ]
         if not comments.height:
             notes.append(
@@ -143,16 +143,10 @@ def valence_of(texts: pl.Series) -> Floats:
 
 @cache
 def _vader() -> Any:
-    from pipelines.errors import ConfigError
-
     try:
         from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
-    except ModuleNotFoundError:
-        raise ConfigError(
-            "vaderSentiment is not installed",
-            where="experiment feeling",
-            hint="pip install vaderSentiment",
-        ) from None
+    except ModuleNotFoundError as error:
+        raise missing_package(error, where="experiment feeling") from None
     return SentimentIntensityAnalyzer().polarity_scores
 
 

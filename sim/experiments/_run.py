@@ -10,7 +10,7 @@ from typing import Any
 from pipelines import plugins
 from pipelines.errors import ConfigError
 from sim.experiments._context import ExperimentContext
-from sim.experiments._protocol import Experiment, TooFew
+from sim.experiments._protocol import Experiment, Result, TooFew
 from sim.experiments._report import Outcome
 
 #: The project's experiments by name, in the order of reports; imported on first use.
@@ -112,6 +112,8 @@ def run_experiments(
             if len(chosen) == 1:
                 raise
             outcome = error
+        if context.people and isinstance(outcome, Result):
+            outcome.notes.append(context.people)
         context.seconds[name] = time.perf_counter() - began
         out[name] = (experiment, outcome)
     return out

@@ -112,17 +112,19 @@ class Traits:
         ]
 
     def _require_tiers(self, tiers: pl.DataFrame, context: ExperimentContext) -> None:
-        for trait in TRAITS:
-            for tier in (TIERS[0], TIERS[-1]):
-                number = tiers.filter(pl.col(trait) == tier).height
-                if number < self.settings.min_people:
-                    raise TooFew(
-                        f"people of {tier} {trait}",
-                        found=number,
-                        needed=self.settings.min_people,
-                        where=f"experiment {self.name}, {context.release.ref}",
-                        hint="a release with more matched people",
-                    )
+        """One trait at least has enough people at both ends; others are left without figures."""
+        number = max(
+            min(tiers.filter(pl.col(trait) == tier).height for tier in (TIERS[0], TIERS[-1]))
+            for trait in TRAITS
+        )
+        if number < self.settings.min_people:
+            raise TooFew(
+                f"people of low and of high {', '.join(TRAITS)}",
+                found=number,
+                needed=self.settings.min_people,
+                where=f"experiment {self.name}, {context.release.ref}",
+                hint="a release with more matched people",
+            )
 
     def _tier_rows(
         self, labels: dict[str, str], source: str, frame: pl.DataFrame, tiers: pl.DataFrame

@@ -96,11 +96,14 @@ def experiment(
     if names == ["list"]:
         _listed(as_json=as_json)
         return
+    from pipelines.llm.engines import check_engine
     from sim import open_release
     from sim.experiments import ExperimentContext, chosen_names, run_experiments, write_report
 
     tree = cli.open_settings(home, config, settings)
     opened = open_release(cli.full_ref(release, tree), home=tree.runtime.home)
+    if "model" in (brain or ()):
+        check_engine(tree.engine, tree.serving)
     title = f"{len(chosen_names(names))} experiments"
     with cli.progress_bar(title, disable=as_json) as advance:
         context = ExperimentContext(

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from pipelines.errors import ConfigError
+from pipelines.extras import install_hint
 from sim.environment import Cast, Catalogue
 from sim.recommenders._interactions import InteractionMatrix
 from sim.recommenders._protocol import Floats, Ints, ScoredRecommender
@@ -46,7 +47,7 @@ class CollaborativeRecommender(ScoredRecommender):
             raise ConfigError(
                 f"{', '.join(missing)} is not installed",
                 where=f"recommender {self.name}",
-                hint="pip install 'understudy[agents]'",
+                hint=install_hint("agents"),
             )
 
     def fit(self, release: Release, *, interactions: pl.DataFrame | None = None) -> Self:

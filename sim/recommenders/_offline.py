@@ -5,82 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 
 from pipelines.errors import ConfigError, ReleaseError
-from sim._release import Release, Table
+from sim._release import Release, release_view
 from sim.environment import Catalogue, histories, split_rows
 from sim.metrics import RESAMPLES, Figure, mean_with_interval, ndcg, recall, user_weights
 from sim.recommenders._protocol import Ints, Recommender
 from sim.recommenders._registry import BASELINES, RECOMMENDERS, CheckedRecommender
 
-if TYPE_CHECKING:
-    import duckdb
-    import pyarrow as pa
-
 #: Splits whose items are masked when lists are judged on a split.
 MASKED = {"validation": ("train",), "test": ("train", "validation")}
 #: People whose lists are asked for at once (count): bounds the memory of their histories.
 _AT_ONCE = 1_000
-
-
-class _FrameTable(Table):
-    """A table of a release that is a frame in memory."""
-
-    def __init__(self, name: str, dataset: str, frame: pl.DataFrame) -> None:
-        self.name, self._dataset, self._frame = name, dataset, frame
-
-    @property
-    def dataset(self) -> str:
-        return self._dataset
-
-    @property
-    def rows(self) -> int:
-        return self._frame.height
-
-    @property
-    def schema(self) -> dict[str, str]:
-        return {name: str(kind) for name, kind in self._frame.schema.items()}
-
-    def lazy(self) -> pl.LazyFrame:
-        return self._frame.lazy()
-
-    def polars(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        return self._frame.select(self._known(columns) or pl.all())
-
-    def arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
-        return self.polars(columns).to_arrow()
-
-    def duckdb(
-        self, connection: duckdb.DuckDBPyConnection | None = None
-    ) -> duckdb.DuckDBPyRelation:
-        import duckdb
-
-        return (connection or duckdb.connect()).from_arrow(self.arrow())
-
-
-class _PeopleRelease(Release):
-    def __init__(self, base: Release, tables: Mapping[str, Table]) -> None:
-        super().__init__(base._stored)
-        self._open.update(tables)
-
-    def __iter__(self) -> Any:
-        return iter({**self._stored.tables, **self._open})
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._open or super().__contains__(name)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
 
 
 def people_release(release: Release, users: Sequence[str]) -> Release:
@@ -103,14 +43,7 @@ def people_release(release: Release, users: Sequence[str]) -> Release:
         schema_overrides={"likes": pl.List(pl.String), "dislikes": pl.List(pl.String)},
     )
     matches = pl.DataFrame({"persona_id": ids, "user_id": list(users)})
-    dataset = f"{release.domain}.matched_personas"
-    return _PeopleRelease(
-        release,
-        {
-            "personas": _FrameTable("personas", "personas", frame),
-            "matched_personas": _FrameTable("matched_personas", dataset, matches),
-        },
-    )
+    return release_view(release, {"personas": frame, "matched_personas": matches})
 
 
 @dataclass(frozen=True)

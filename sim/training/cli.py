@@ -12,6 +12,7 @@ import typer
 
 from pipelines.cli import options as cli
 from pipelines.errors import ConfigError
+from pipelines.extras import install_hint
 
 if TYPE_CHECKING:
     from sim.training import TrainingReport
@@ -168,7 +169,7 @@ def _installed() -> None:
         raise ConfigError(
             f"training needs {', '.join(missing)}",
             where="understudy train",
-            hint="pip install 'understudy[train]'",
+            hint=install_hint("train"),
         )
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.pipeline
+
 
 def _loaded(code: str) -> set[str]:
     """Top-level modules in a fresh interpreter after ``code``."""

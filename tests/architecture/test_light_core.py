@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
-from support.core_only import in_core
+from support.core_only import CORE, in_core
 
 import understudy
 from pipelines.errors import MissingPackageError
-from pipelines.extras import missing_package
+from pipelines.extras import extra_of, missing_package
 
 
 def test_core_has_at_most_ten_dependencies(repository: Path) -> None:
@@ -38,9 +39,10 @@ def test_every_extra_is_part_of_all(repository: Path) -> None:
         "docs",
         "ui",
     }
-    assert extras["all"] == ["understudy[pipeline,models,tune,train,agents,s3,cluster]"]
+    assert extras["all"] == ["understudy-recsys[pipeline,models,tune,train,agents,s3,cluster]"]
 
 
+@pytest.mark.pipeline
 def test_core_reads_a_release(repository: Path, tmp_path: Path) -> None:
     from support import small_release
 
@@ -58,6 +60,7 @@ print(release.card.splitlines()[0])
     assert done.stdout.startswith("#")
 
 
+@pytest.mark.pipeline
 def test_environment_needs_gymnasium_and_scipy_alone(repository: Path, tmp_path: Path) -> None:
     from support import small_release
 
@@ -72,6 +75,7 @@ print(env.step(3)[4]["rating_status"])
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
 
 
+@pytest.mark.pipeline
 @pytest.mark.parametrize(
     ("code", "extra"),
     [
@@ -84,13 +88,25 @@ print(env.step(3)[4]["rating_status"])
 def test_missing_package_names_its_extra(code: str, extra: str, repository: Path) -> None:
     done = in_core(code, repository)
     assert done.returncode != 0
-    assert f"pip install 'understudy[{extra}]'" in done.stderr.splitlines()[-1]
+    assert f"pip install 'understudy-recsys[{extra}]'" in done.stderr.splitlines()[-1]
+
+
+def test_every_imported_package_has_an_extra(repository: Path) -> None:
+    ours = {"pipelines", "sim", "orchestration", "understudy"}
+    files = [file for top in ours for file in (repository / top).rglob("*.py")]
+    line = re.compile(r"^ *(?:from (\w+)[\w.]* import |import (\w+)[\w.]*(?: as \w+)?$)", re.M)
+    modules = {a or b for file in files for a, b in line.findall(file.read_text("utf-8"))}
+    imported = modules - ours - CORE - set(sys.stdlib_module_names)
+    # vLLM has an environment of its own; contracts for others' tests are run by pytest.
+    assert {name for name in imported if extra_of(name) is None} == {"vllm", "pytest"}
 
 
 def test_missing_package_is_an_import_error_too() -> None:
     error = missing_package(ModuleNotFoundError("no", name="dagster.core"), where="here")
     assert isinstance(error, ImportError)
-    expected = "the package dagster is not installed: here (pip install 'understudy[pipeline]')"
+    expected = (
+        "the package dagster is not installed: here (pip install 'understudy-recsys[pipeline]')"
+    )
     assert str(error) == expected
 
 

@@ -6,9 +6,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-#: Imports of another package's private module that are left to remove. It may only get shorter.
-REMAINING: set[tuple[str, str]] = set()
-
 
 def modules(root: Path) -> dict[str, Path]:
     """Modules of the three packages by dotted name."""
@@ -47,11 +44,7 @@ def intrusions(known: dict[str, Path]) -> set[tuple[str, str]]:
 
 
 def test_private_modules_stay_in_their_package(repository: Path) -> None:
-    assert intrusions(modules(repository)) - REMAINING == set()
-
-
-def test_list_of_remaining_intrusions_only_shrinks(repository: Path) -> None:
-    assert REMAINING - intrusions(modules(repository)) == set(), "remove these from the list"
+    assert intrusions(modules(repository)) == set()
 
 
 def test_intruder_is_found(tmp_path: Path) -> None:

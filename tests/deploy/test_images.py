@@ -54,7 +54,7 @@ def test_the_image_installs_extras_that_exist_with_the_constraints() -> None:
     assert "--no-deps" in project
 
 
-@pytest.mark.slow
+@pytest.mark.pipeline
 @pytest.mark.parametrize("image", IMAGES)
 def test_pip_lines_resolve_in_a_fresh_environment(image: str, tmp_path: Path) -> None:
     """uv resolves what pip would install, but fetches none of the gigabytes."""

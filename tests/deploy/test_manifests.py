@@ -158,6 +158,7 @@ def test_containers_have_no_root_no_privileges_and_a_limit_of_memory(
             assert not container["image"].endswith(":latest")
 
 
+@pytest.mark.pipeline
 def test_overlays_name_every_image_with_its_version() -> None:
     for overlay in ("kind", "cloud"):
         for document in documents(overlay):

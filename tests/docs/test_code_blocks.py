@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import re
 import shlex
 import subprocess
@@ -16,7 +17,9 @@ import click
 import pytest
 import typer
 import yaml
+from support.environments import python_with
 
+import understudy
 from pipelines.config import Settings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -30,6 +33,7 @@ SHELLS = ("console", "sh", "bash")
 LANGUAGES = {*SHELLS, "mermaid", "python", "sql", "text", "toml", "yaml"}
 #: Programs of others, whose arguments are not ours to check.
 OTHER_PROGRAMS = {
+    "dagster",
     "dg",
     "docker",
     "git",
@@ -53,9 +57,12 @@ def blocks(page: Path, *languages: str) -> list[str]:
 
 
 def python_pages() -> Iterator[object]:
+    """Code of each page, and the extra that the page says to install (README has them all)."""
     for page in PAGES:
-        if found := [b for b in blocks(page, "python") if not b.startswith(FRAGMENT)]:
-            yield pytest.param(found, id=str(page.relative_to(REPOSITORY)))
+        if code := [b for b in blocks(page, "python") if not b.startswith(FRAGMENT)]:
+            extra = re.search(r"pip install .*'\.\[([\w,]+)\]'", page.read_text("utf-8"))
+            alone = extra[1] if extra and page.name != "README.md" else None
+            yield pytest.param(code, alone, id=str(page.relative_to(REPOSITORY)))
 
 
 def lines() -> Iterator[tuple[Path, list[str]]]:
@@ -70,25 +77,26 @@ def lines() -> Iterator[tuple[Path, list[str]]]:
 
 def own_command_lines() -> Iterator[object]:
     for page, words in lines():
-        if words[0] in ("understudy", "sim"):
+        if words[0] == "understudy":
             yield pytest.param(words, id=f"{page.name}: {' '.join(words)}")
 
 
-@pytest.mark.slow
-@pytest.mark.integration
-@pytest.mark.parametrize("code", list(python_pages()))
+@pytest.mark.pipeline
+@pytest.mark.parametrize(("code", "extra"), list(python_pages()))
 def test_python_blocks_of_a_page_run_in_order(
-    code: list[str], published_home: Path, tiny_model: Path, tmp_path: Path
+    code: list[str], extra: str | None, published_home: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     """The blocks of one page are one session on a published sample world."""
+    python = python_with(extra) if extra else Path(sys.executable)
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "some-checkpoint").symlink_to(tiny_model)
     done = subprocess.run(
-        [sys.executable, "-c", "\n".join(code)],
+        [python, "-c", "\n".join(code)],
         env={
             "UNDERSTUDY_HOME": str(published_home),
             "HF_HUB_OFFLINE": "1",
-            "PATH": str(Path(sys.executable).parent),
+            "OMP_NUM_THREADS": "1",
+            "PATH": str(python.parent),
             "PYTHONPATH": str(REPOSITORY),
         },
         cwd=tmp_path,
@@ -153,7 +161,7 @@ def test_commands_of_others_name_what_exists() -> None:
                 values = getattr(Settings(), section)
                 assert not field or hasattr(values, field), where
         else:
-            ours = program in ("understudy", "sim", "python", "python3.11", "pre-commit")
+            ours = program in ("understudy", "python", "python3.11", "pre-commit")
             assert ours or words[0] in OTHER_PROGRAMS, where
 
 
@@ -193,3 +201,26 @@ def test_fragments_parse_and_their_imports_of_ours_exist(code: str) -> None:
         if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] in ("sim", "pipelines"):
             module = importlib.import_module(node.module)
             assert all(hasattr(module, alias.name) for alias in node.names)
+
+
+def _programs() -> Iterator[tuple[str, str]]:
+    """Name and code of everything that a reader copies: blocks, scripts, notebooks."""
+    for page in PAGES:
+        yield page.name, "\n".join(blocks(page, "python"))
+    for file in (REPOSITORY / "examples").glob("*.py"):
+        yield file.name, file.read_text("utf-8")
+    for file in (REPOSITORY / "examples").glob("*.ipynb"):
+        cells = json.loads(file.read_text("utf-8"))["cells"]
+        yield file.name, "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
+
+
+def test_names_of_the_facade_are_imported_from_it() -> None:
+    offered, others = set(understudy.__all__), []
+    for name, code in _programs():
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ImportFrom) and node.module != "understudy":
+                ours = str(node.module).split(".")[0] in ("sim", "pipelines")
+                others += [f"{name}: {a.name}" for a in node.names if ours and a.name in offered]
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                others += [f"{name}: {node.attr}"] * (node.value.id == "understudy")
+    assert others == []

@@ -1,18 +1,27 @@
-"""Every script and notebook of `examples/` runs, on the sample world."""
+"""Every script and notebook of `examples/` runs on the sample world, with its extra alone."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.environments import python_with
 
-pytestmark = [pytest.mark.slow, pytest.mark.integration]
+pytestmark = pytest.mark.pipeline
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+#: Extra of each file, from the list of examples.
+EXTRAS = dict(
+    re.findall(
+        r"^\| \[[^]]*\]\((.+?)\) .* `(\w+)` \|$",
+        (EXAMPLES / "README.md").read_text("utf-8"),
+        re.MULTILINE,
+    )
+)
 #: Arguments of the scripts.
 ARGUMENTS = {
     "language_model_rater.py": ["{model}"],
@@ -36,25 +45,27 @@ def code_of(notebook: Path) -> str:
 
 def test_every_example_is_in_the_list() -> None:
     files = {file.name for file in EXAMPLES.iterdir()} - {"README.md", "__pycache__"}
-    text = (EXAMPLES / "README.md").read_text("utf-8")
-    assert {name for name in files if f"]({name})" in text} == files
+    assert set(EXTRAS) == files
     assert {name for name in files if name.endswith(".py")} == set(SAYS)
 
 
-@pytest.mark.parametrize("name", sorted(p.name for p in EXAMPLES.glob("*.*y*b")) + sorted(SAYS))
-def test_example_runs(name: str, published_home: Path, tiny_model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", sorted(EXTRAS))
+def test_example_runs_with_its_extra_alone(
+    name: str, published_home: Path, tiny_model: Path, tmp_path: Path
+) -> None:
     path = EXAMPLES / name
+    python = python_with(EXTRAS[name])
     home = tmp_path / "home" if name == "own_data.py" else published_home
     words = [word.format(folder=tmp_path, model=tiny_model) for word in ARGUMENTS.get(name, [])]
     run = ["-c", code_of(path)] if path.suffix == ".ipynb" else [str(path), *words]
     done = subprocess.run(
-        [sys.executable, *run],
+        [python, *run],
         env={
             "HF_HUB_OFFLINE": "1",
             "HOME": str(tmp_path),
             "MPLBACKEND": "agg",
             "OMP_NUM_THREADS": "1",
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": f"{python.parent}:{os.environ['PATH']}",
             "STEPS": "320",
             "UNDERSTUDY_HOME": str(home),
         },

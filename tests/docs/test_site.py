@@ -25,7 +25,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.pipeline
 def test_every_page_is_built(site: Path) -> None:
     pages = {p.relative_to(REPOSITORY / "docs") for p in (REPOSITORY / "docs").rglob("*.md")}
     built = {p.relative_to(site) for p in site.rglob("*.html")}
@@ -33,7 +33,7 @@ def test_every_page_is_built(site: Path) -> None:
     assert not list(site.rglob("*.py"))
 
 
-@pytest.mark.slow
+@pytest.mark.pipeline
 def test_reference_is_generated_from_the_code(site: Path) -> None:
     for name in ("open_release", "RecommendationEnv", "evaluate_offline"):
         assert re.search(
@@ -42,7 +42,7 @@ def test_reference_is_generated_from_the_code(site: Path) -> None:
     assert "understudy train" in (site / "reference/commands.html").read_text("utf-8")
 
 
-@pytest.mark.slow
+@pytest.mark.pipeline
 def test_no_link_leaves_the_site(site: Path) -> None:
     broken = []
     for page in site.rglob("*.html"):

@@ -17,7 +17,7 @@ from pipelines.errors import StoreError
 from pipelines.llm.answers import AnswerStore, Tally, ask
 from pipelines.llm.engines import Answer, Request
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.pipeline]
 
 SERVING = ServingSettings(commit_every=20)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,7 +31,7 @@ import psutil  # noqa: F401
 import pyarrow.compute
 import pyarrow.parquet  # noqa: F401
 from support.calls import question
-from support.killing import forked, kill_once, wait_for
+from support.killing import die_at, forked, import_all, in_child, kill_once, wait_for
 
 from pipelines.config import ServingSettings
 from pipelines.llm.answers import AnswerStore, Tally, answer_keys, ask
@@ -38,7 +39,7 @@ from pipelines.llm.answers import _merge as merging
 from pipelines.llm.engines import Request
 from pipelines.llm.engines.scripted import ScriptedEngine
 
-pytestmark = [pytest.mark.faults]
+pytestmark = pytest.mark.faults
 
 KILLS = 20
 COUNT = 1200
@@ -107,9 +108,43 @@ def kill_at_random(home: Path, log: Path) -> None:
     assert os.waitpid(pid, 0)[1] == 0
 
 
+def few(home: Path, log: Path, turn: int) -> None:
+    """Killed process: ask and store ten requests of a turn, in three commits."""
+    written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    batch = [question(f"{turn}.{n}", tag=turn) for n in range(10)]
+    with AnswerStore(home) as store:
+        engine = engine_of(written, 1, 0)
+        for _ in ask(engine, batch, store, serving=ServingSettings(commit_every=4)):
+            pass
+
+
+def kill_everywhere(home: Path, log: Path) -> None:
+    """Kill a bulk run at its first file operation, its second, …; look, and let it end."""
+    stored = 0
+    for turn in range(1, 1000):
+
+        def killed_run(turn: int = turn) -> None:
+            die_at(turn, partial=False)
+            few(home, log, turn)
+
+        killed = in_child(killed_run)
+        left = figures(home)
+        assert left["problems"] == []
+        assert stored <= left["answers"] <= stored + 10, "what was stored stays"
+        in_child(lambda turn=turn: few(home, log, turn))
+        stored += 10
+        ended = figures(home)
+        assert (ended["problems"], ended["answers"], ended["superseded"]) == ([], stored, 0)
+        # Asked again at most: a commit of four that was not stored, and the one under way.
+        assert billed(log).count(turn) <= 10 + 5
+        if not killed:
+            break
+    print(turn - 1)
+
+
 def run(mode: str, home: Path, log: Path) -> subprocess.Popen[bytes]:
     words = [sys.executable, __file__, mode, str(home), str(log)]
-    return subprocess.Popen(words, stderr=subprocess.PIPE)
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 @pytest.fixture
@@ -123,7 +158,15 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         yield Path(inside)
 
 
-@pytest.mark.slow
+@pytest.mark.forks
+def test_kill_at_any_file_operation_loses_no_stored_answer(folder: Path) -> None:
+    process = run("everywhere", folder / "home", folder / "log")
+    kills, complaint = process.communicate()
+    assert process.returncode == 0, complaint.decode()
+    assert int(kills) > 20
+
+
+@pytest.mark.night
 def test_after_kills_at_random_moments_every_request_has_one_answer_and_few_were_asked_twice(
     folder: Path,
 ) -> None:
@@ -153,6 +196,7 @@ def test_after_kills_at_random_moments_every_request_has_one_answer_and_few_were
     assert Counter(billed(log)) == bill, "a rerun asks nothing"
 
 
+@pytest.mark.forks
 def test_ctrl_c_commits_what_was_answered(folder: Path) -> None:
     home, log = folder / "home", folder / "log"
     process = run("once", home, log)
@@ -168,4 +212,9 @@ def test_ctrl_c_commits_what_was_answered(folder: Path) -> None:
 
 if __name__ == "__main__":
     mode, where, journal = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-    {"kills": kill_at_random, "once": bulk_run}[mode](where, journal)
+    if mode != "once":
+        import_all(lambda: few(where, journal, 0), where.with_name("modules"))
+        for path in (where, journal):
+            shutil.rmtree(path, ignore_errors=True)
+            path.unlink(missing_ok=True)
+    {"kills": kill_at_random, "once": bulk_run, "everywhere": kill_everywhere}[mode](where, journal)

@@ -29,7 +29,7 @@ from pipelines.llm.answers import _merge as merging
 from pipelines.llm.engines import Request
 from pipelines.llm.engines.scripted import ScriptedEngine
 
-pytestmark = [pytest.mark.faults]
+pytestmark = [pytest.mark.faults, pytest.mark.pipeline]
 
 WRITERS = 3
 

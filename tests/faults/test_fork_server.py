@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.fork_server import ForkServer
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow]
+pytestmark = [pytest.mark.faults, pytest.mark.night]
 
 
 def test_a_broken_off_question_leaves_the_next_commands_unharmed(

@@ -38,6 +38,7 @@ def publish(store: Store, rows: int, *, name: str = "movies") -> Release:
     )
 
 
+@pytest.mark.pipeline
 def test_release_opens_from_read_only_home(disk: Path) -> None:
     small_release.build(disk / "home")
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
@@ -75,6 +76,7 @@ def test_push_to_no_address_is_refused(tmp_path: Path, target: str) -> None:
     assert "write s3://<bucket>/<prefix>" in result.stderr
 
 
+@pytest.mark.pipeline
 def test_write_to_read_only_home_is_exit_5(disk: Path) -> None:
     small_release.build(disk / "home")
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)

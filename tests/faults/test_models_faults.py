@@ -25,7 +25,7 @@ from pipelines.errors import StoreError
 from pipelines.llm.engines.checkpoints import find_checkpoint
 from pipelines.llm.models import ModelFolder, get_model
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.pipeline]
 
 KILLS = 12
 

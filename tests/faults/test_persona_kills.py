@@ -37,7 +37,7 @@ from pipelines.personas import ModelWriter
 from pipelines.stages import PipelineContext, build, stage_of
 from pipelines.store import Store
 
-pytestmark = [pytest.mark.faults]
+pytestmark = pytest.mark.faults
 
 COUNT, KILLS, EVERY, WINDOW = 90, 6, 5, 4
 
@@ -83,7 +83,7 @@ def kill_at_random(home: Path, log: Path) -> None:
     assert os.waitpid(forked(lambda: write(home, log, 0.002)), 0)[1] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_killed_cohort_goes_on_where_it_stopped_and_nobody_is_there_twice(
     tmp_path: Path,
 ) -> None:

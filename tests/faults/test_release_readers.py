@@ -16,7 +16,7 @@ from support.core_only import core_program
 from pipelines.errors import LockedError
 from pipelines.store import Store
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.pipeline]
 
 RELEASES = 12
 

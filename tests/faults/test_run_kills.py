@@ -15,10 +15,11 @@ from support.fork_server import ForkServer
 from support.steps import FILMS, SMALL, kill_at_step, run_small, start_run, steps_of
 
 from orchestration.instance import open_instance
+from pipelines.cli.options import INTERRUPTED
 from pipelines.store import Store
 from pipelines.warehouse import warehouse_lock
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(3_600)]
+pytestmark = [pytest.mark.faults, pytest.mark.night, pytest.mark.timeout(3_600)]
 
 #: A run ends within 10 s of an interrupt; the rest is for a machine that does other things too.
 ENDS_WITHIN = 30.0
@@ -59,7 +60,7 @@ def test_run_that_waits_for_the_warehouse_ends_when_interrupted(
             assert run.process.wait(ENDS_WITHIN) == 130, run.output()
         finally:
             run.kill()
-    assert run.output().rstrip().endswith("error: interrupted")
+    assert run.output().rstrip().endswith(f"error: {INTERRUPTED}")
     assert "Traceback" not in run.output()
 
 

@@ -19,7 +19,7 @@ from pipelines.errors import EngineError
 from pipelines.llm.answers import AnswerStore
 from pipelines.raters import SCALES, LLMRater, Shards
 
-pytestmark = [pytest.mark.faults]
+pytestmark = pytest.mark.faults
 
 BROKEN = "The Unlucky Film"
 
@@ -124,6 +124,7 @@ def test_a_fault_that_passes_leaves_no_trace(tmp_path: Path, server: LlmServer) 
     assert rough.equals(calm)
 
 
+@pytest.mark.pipeline
 def test_over_the_error_budget_the_run_stops_with_a_summary_and_goes_on(
     tmp_path: Path, server: LlmServer
 ) -> None:

@@ -37,7 +37,7 @@ from pipelines.raters import SCALES, LLMRater, Shards
 from pipelines.seeding import hash_text
 from pipelines.store import Store
 
-pytestmark = [pytest.mark.faults]
+pytestmark = pytest.mark.faults
 
 DATASET = "movies.preference_scores"
 PERSONS, FILMS, SHARDS, KILLS, EVERY, WINDOW = 12, 30, 5, 8, 4, 4

@@ -88,6 +88,7 @@ def test_file_that_is_none_is_named(source: str, kind: str, original: Path, tmp_
     assert read(source, settings)
 
 
+@pytest.mark.pipeline
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("source", SOURCES)
 def test_damaged_file_is_named_or_its_rows_are_listed(

@@ -25,7 +25,7 @@ from pipelines import warehouse
 from pipelines.sources import SOURCES
 from pipelines.store import Store
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.integration]
+pytestmark = [pytest.mark.faults, pytest.mark.pipeline]
 
 #: No smaller than what the older version released: a table that shrinks blocks.
 TINY = (
@@ -41,6 +41,9 @@ STEPS = [
     *(n for n in steps_of_job("movies") if n not in {*CHECKS[1:-1], *MARTS[1:-1]}),
     *(n for n in steps_of_job() if n.startswith("ingest_") and n not in steps_of_job("movies")),
 ]
+
+#: Of these, the kills of `make test-pipeline`: ingest, dbt, score, publish.
+NAMED = ("ingest_movielens", "dbt_movies", "movies_preference_scores", "release_movies")
 
 
 @dataclass
@@ -102,7 +105,10 @@ def assert_whole(home: Path) -> None:
         assert store.verify(release, lineage=True).problems == ()
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    "step",
+    [step if step in NAMED else pytest.param(step, marks=pytest.mark.night) for step in STEPS],
+)
 def test_kill_at_step_leaves_whole_tables(chain: Chain, step: str) -> None:
     chain.kill_at(step)
     assert_whole(chain.home)
@@ -123,6 +129,7 @@ def test_plain_rerun_after_all_kills_publishes(chain: Chain) -> None:
     assert not list((chain.home / "_staging").iterdir())
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("megabytes", [0.05, 2.0, 12.0])
 def test_disk_that_fills_up_ends_run_with_exit_5(small: Chain, megabytes: float) -> None:
     filler = small.home.with_name("filler")
@@ -143,6 +150,7 @@ def test_disk_that_fills_up_ends_run_with_exit_5(small: Chain, megabytes: float)
         assert not Store(small.home).releases()
 
 
+@pytest.mark.night
 def test_run_after_space_was_made_publishes_on_60_mb(small: Chain) -> None:
     run = small.start("--job", "movies")
     assert run.process.wait(1_800) == 0, run.output()[-3000:]

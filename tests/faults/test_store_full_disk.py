@@ -16,7 +16,7 @@ from support import disks
 from pipelines.errors import StoreError
 from pipelines.store import Build, CheckRecord, Store, Table
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.pipeline]
 
 SPLITS = "movies.splits"
 PAGE = 4096

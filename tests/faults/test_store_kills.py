@@ -7,7 +7,6 @@ committing; the parent itself only reads files, so that no thread pool exists wh
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import random
@@ -24,17 +23,16 @@ from typing import Any
 import polars as pl
 import pytest
 
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1])]
+
+from support.killing import die_at, import_all, in_child
+
 import pipelines.contracts  # noqa: F401 - imported before the fork, not after
 from pipelines.store import Build, CheckRecord, Store, Table
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow]
+pytestmark = pytest.mark.faults
 
-#: Operations that change the disk, and ``open`` where it creates a file. A kill at any other
-#: operation (reading, syncing, closing, locking) leaves what a kill at the next of these leaves.
-OPERATIONS = (
-    *("open", "write", "pwrite", "ftruncate", "fchmod"),
-    *("mkdir", "rename", "replace", "link", "unlink", "rmdir"),
-)
 MOST = 1000
 RANDOM_KILLS = 25
 
@@ -122,67 +120,6 @@ def latest(home: Path) -> str | None:
     return json.loads(pointer.read_text())["version"] if pointer.exists() else None
 
 
-def in_child(step: Callable[[], Any]) -> int:
-    """Run a step in a forked process; the signal that killed it, or 0."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            step()
-            code = 0
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
-    _, status = os.waitpid(pid, 0)
-    if os.WIFSIGNALED(status):
-        return os.WTERMSIG(status)
-    if os.WEXITSTATUS(status):
-        raise SystemExit("the child failed; see above")
-    return 0
-
-
-def import_all(home: Path) -> None:
-    """Import here whatever a publish imports: forked children then need not, each again."""
-    listing = home.with_name("modules")
-
-    def listed() -> None:
-        publish(home, 0)
-        listing.write_text("\n".join(sys.modules))
-
-    in_child(listed)
-    for name in listing.read_text().splitlines():
-        if name not in sys.modules:
-            importlib.import_module(name)
-
-
-def die_at(number: int, *, partial: bool) -> None:
-    """Let this process kill itself at its n-th file operation, instead of doing it.
-
-    With ``torn``, only writes are counted, and half of the n-th is done first.
-    """
-    count = 0
-
-    def wrap(module: Any, name: str) -> None:
-        real = getattr(module, name)
-
-        def counted(*arguments: Any, **named: Any) -> Any:
-            nonlocal count
-            count += name != "open" or bool(arguments[1] & os.O_CREAT)
-            if count == number:
-                if partial:
-                    real(arguments[0], bytes(arguments[1])[: len(arguments[1]) // 2])
-                os.kill(os.getpid(), signal.SIGKILL)
-            return real(*arguments, **named)
-
-        setattr(module, name, counted)
-
-    if partial:
-        wrap(os, "write")
-        return
-    for name in OPERATIONS:
-        wrap(os, name)
-
-
 def kill_everywhere(home: Path, *, partial: bool) -> dict[str, Any]:
     findings: list[str] = []
     before_kill = after_kill = 0
@@ -266,6 +203,7 @@ def run(mode: str, home: Path) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.forks
 def test_a_kill_at_any_file_operation_leaves_only_whole_things(folder: Path) -> None:
     result = run("everywhere", folder / "home")
     assert result["findings"] == []
@@ -276,12 +214,14 @@ def test_a_kill_at_any_file_operation_leaves_only_whole_things(folder: Path) -> 
     assert result["new"] > 0
 
 
+@pytest.mark.forks
 def test_a_kill_in_the_middle_of_any_write_leaves_only_whole_things(folder: Path) -> None:
     result = run("partial", folder / "home")
     assert result["findings"] == []
     assert result["kills"] >= 10
 
 
+@pytest.mark.night
 def test_kills_at_random_moments_leave_only_whole_things(folder: Path) -> None:
     result = run("random", folder / "home")
     assert result["findings"] == []
@@ -291,7 +231,7 @@ def test_kills_at_random_moments_leave_only_whole_things(folder: Path) -> None:
 
 if __name__ == "__main__":
     where = Path(sys.argv[2])
-    import_all(where)
+    import_all(lambda: publish(where, 0), where.with_name("modules"))
     outcome = {
         "everywhere": lambda: kill_everywhere(where, partial=False),
         "partial": lambda: kill_everywhere(where, partial=True),

@@ -15,7 +15,7 @@ import pytest
 
 from pipelines.store import CheckRecord, Store
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.pipeline]
 
 SPLITS = "movies.splits"
 TURNS = 15

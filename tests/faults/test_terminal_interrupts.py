@@ -15,7 +15,7 @@ from support.steps import steps_of
 
 from pipelines.store import Store
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.integration]
+pytestmark = [pytest.mark.faults, pytest.mark.pipeline]
 
 TINY = (
     *("--set", "personas.count=6", "--set", "world.sample.films=30"),

@@ -17,10 +17,11 @@ from support.fork_server import ForkServer
 from support.steps import FILMS, PATIENCE, StartedRun, start_run
 
 from orchestration.instance import open_instance
+from pipelines.cli.options import INTERRUPTED
 from pipelines.store import Store
 from pipelines.warehouse import warehouse_lock
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(3_600)]
+pytestmark = [pytest.mark.faults, pytest.mark.night, pytest.mark.timeout(3_600)]
 
 POOL = "duckdb"
 OPTIONS = (
@@ -144,7 +145,7 @@ def test_interrupt_ends_every_worker(run: StartedRun, home: Path) -> None:
         assert sum("forkserver" in " ".join(p.cmdline()) for p in started) >= 2
         run.process.send_signal(signal.SIGINT)
         assert run.process.wait(60) == 130, run.output()
-    assert run.output().rstrip().endswith("error: interrupted")
+    assert run.output().rstrip().endswith(f"error: {INTERRUPTED}")
     assert "Traceback" not in run.output()
     _, alive = psutil.wait_procs(started, timeout=30)
     assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]

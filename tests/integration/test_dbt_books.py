@@ -28,7 +28,7 @@ from pipelines.warehouse import (
 )
 from pipelines.worlds import prepare_world
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = pytest.mark.pipeline
 
 PROJECT = Path(__file__).resolve().parents[2] / "dbt"
 BOOKS = [name for name in MARTS if name.startswith("books.")]

@@ -29,7 +29,7 @@ from pipelines.warehouse import (
 )
 
 # A single worker for all of them, so that the module's build is made once.
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = pytest.mark.pipeline
 
 DBT = Path(sys.executable).parent / "dbt"
 PROJECT = Path(__file__).resolve().parents[2] / "dbt"

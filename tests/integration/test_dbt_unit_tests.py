@@ -15,7 +15,7 @@ import yaml
 from pipelines.config import Settings
 from pipelines.warehouse import WarehouseLayout, dbt_environment, dbt_vars
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = pytest.mark.pipeline
 
 PROJECT = Path(__file__).resolve().parents[2] / "dbt"
 

@@ -34,8 +34,7 @@ from pipelines.warehouse import (
 
 # A single worker for all of them, so that the module's build is made once.
 pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.slow,
+    pytest.mark.pipeline,
 ]
 
 DBT = Path(sys.executable).parent / "dbt"
@@ -627,8 +626,8 @@ def test_no_warehouse_an_unknown_mart_and_a_broken_file_have_their_own_errors(
 
 
 @pytest.fixture
-def writing(built: Path) -> Iterator[None]:
-    """A process that has the warehouse open for writing."""
+def writing(built: Path) -> Iterator[int]:
+    """Id of a process that has the warehouse open for writing."""
     code = (
         "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('open', flush=True);"
         "sys.stdin.read()"
@@ -639,12 +638,12 @@ def writing(built: Path) -> Iterator[None]:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"open\n"
-        yield
+        yield process.pid
         process.kill()
 
 
-def test_a_warehouse_that_is_being_written_is_locked(built: Path, writing: None) -> None:
-    with pytest.raises(LockedError, match="another process is writing the warehouse"):
+def test_a_warehouse_that_is_being_written_is_locked(built: Path, writing: int) -> None:
+    with pytest.raises(LockedError, match=rf"process {writing} .*python.* has the warehouse file"):
         export_mart(Store(built), "movies.items", settings_of(built))
     with pytest.raises(LockedError):
         failing_rows(built, "movies_items_share_no_tmdb_record")

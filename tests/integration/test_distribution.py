@@ -17,7 +17,7 @@ from support import small_release
 
 from sim import open_release
 
-pytestmark = [pytest.mark.slow, pytest.mark.integration]
+pytestmark = pytest.mark.pipeline
 
 #: Git's tracked files are copied, so that a build leaves nothing in the checkout.
 _BUILD = (
@@ -83,8 +83,11 @@ def test_wheel_holds_dbt_project_and_no_tests(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "orchestration/dbt/dbt_project.yml" in names
     assert any(name.startswith("orchestration/dbt/models/marts/") for name in names)
-    assert "orchestration/workspace.yaml" in names
     assert "understudy/__init__.py" in names
+    assert wheel.name.startswith("understudy_recsys-")
+    (metadata,) = (name for name in names if name.endswith("/entry_points.txt"))
+    scripts = zipfile.ZipFile(wheel).read(metadata).decode().split("[console_scripts]\n")[1]
+    assert scripts.split("\n\n")[0].split() == ["understudy", "=", "pipelines.__main__:main"]
     tops = {name.partition("/")[0] for name in names if ".dist-info" not in name}
     assert tops == {"understudy", "pipelines", "sim", "orchestration"}
     assert not [name for name in names if "/target/" in name]
@@ -202,14 +205,13 @@ print([name for name in ("torch", "dagster", "dbt", "pandas") if name in sys.mod
     personas, packages = map(int, counts.split())
     assert personas == 6
     assert packages <= 20
-    assert missing.endswith("(pip install 'understudy[env]')")
+    assert missing.endswith("(pip install 'understudy-recsys[env]')")
     assert heavy == "[]"
 
 
-@pytest.mark.parametrize("name", ["understudy", "sim"])
-def test_command_of_the_core_names_the_extra(name: str, core: Path, tmp_path: Path) -> None:
+def test_command_of_the_core_names_the_extra(core: Path, tmp_path: Path) -> None:
     done = subprocess.run(
-        [core.with_name(name), "status"], cwd=tmp_path, capture_output=True, text=True
+        [core.with_name("understudy"), "status"], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 2
-    assert done.stderr.strip().endswith("(pip install 'understudy[env]')")
+    assert done.stderr.strip().endswith("(pip install 'understudy-recsys[env]')")

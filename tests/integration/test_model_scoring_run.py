@@ -16,7 +16,7 @@ from pipelines.config import ServingSettings
 from pipelines.llm.answers import AnswerStore
 from pipelines.store import Store
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(3_600)]
+pytestmark = [pytest.mark.night, pytest.mark.timeout(3_600)]
 
 SCORING = ("scoring.max_pairs=100", "scoring.judged=20", "scoring.scale=1-5")
 #: Tables that the model has a part in; the rest is that of the sample world.

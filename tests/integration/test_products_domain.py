@@ -15,7 +15,7 @@ from pipelines.sample_world import SampleWorld
 from pipelines.sample_world._amazon import PRODUCT_SHELVES
 from pipelines.store import Store
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = pytest.mark.pipeline
 
 #: Shelves of the sample shop that its category tree lacks on purpose.
 LACKED = {"Oddities", "Fog Machines", "Seasonal Specials"}

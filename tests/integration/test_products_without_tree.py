@@ -12,7 +12,7 @@ from support.fork_server import ForkServer
 from pipelines.domains import DOMAINS
 from sim import open_release
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = pytest.mark.night
 
 
 def test_products_publish_without_choice_sets(

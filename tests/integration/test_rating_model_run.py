@@ -27,7 +27,7 @@ from pipelines.raters import SurrogateModel, SurrogateRater
 from pipelines.stages import build, stage_of
 from pipelines.store import Store
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(3_600)]
+pytestmark = [pytest.mark.night, pytest.mark.timeout(3_600)]
 
 
 def _rmse(home: Path, figures: str, predictor: str, slice_: str = "later") -> float:

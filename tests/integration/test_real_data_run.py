@@ -13,8 +13,7 @@ from pipelines.store import Store
 from sim import open_release
 
 pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.slow,
+    pytest.mark.pipeline,
     pytest.mark.shared_data,
     pytest.mark.timeout(3_600),
 ]

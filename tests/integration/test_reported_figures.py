@@ -1,4 +1,4 @@
-"""README, dataset card, terminal and Dagster UI show the figures of the release's tables."""
+"""Dataset card, terminal and Dagster UI show the figures of the release's tables."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ import dagster as dg
 import polars as pl
 import pytest
 from rich.console import Console
-from support.fork_server import ForkServer
-from support.running import copy_tables
 
 from orchestration.instance import open_instance
 from pipelines.quality import render_summary
 from pipelines.raters import population_rows
 from pipelines.store import Release, Store
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = pytest.mark.night
 
 #: A name, then a number with three decimals or a `-`, then the rest of the row.
 ROW = re.compile(r"^(\S.*?) {2,}(-?\d\.\d{3}.*|-.*)$")
@@ -132,26 +130,3 @@ def test_the_ui_shows_the_figures_of_the_reports(
     text = shown("movies/population", "version", population.version)["figures"]
     for cells in population_rows(population.read()):
         assert f"| {' | '.join(cells)} |" in text
-
-
-def test_the_readmes_output_is_that_of_the_sample_world(
-    repository: Path, published_home: Path, forked: ForkServer, tmp_path: Path
-) -> None:
-    """With default settings: the home's texts have other vectors, which are made again."""
-    home = copy_tables(published_home, tmp_path / "home")
-    result = forked.run("run", "--home", str(home), "--job", "movies", "--json")
-    assert result.returncode == 0, result.stdout + result.stderr
-    movies = of_movies(json.loads(result.stdout))
-    (block,) = re.findall(
-        r"^```text\n(Published movies@.*?)^```", (repository / "README.md").read_text("utf-8"),
-        re.MULTILINE | re.DOTALL,
-    )  # fmt: skip
-    stated, made = figures(block), figures(terminal(movies["summary"]))
-    assert stated.keys() == made.keys()
-    for name, row in stated.items():
-        # Another processor may round otherwise, and a drawn rating hang on it.
-        assert row == pytest.approx(made[name], abs=2e-3), name
-    rows = dict(re.findall(r"^(\w+) +([\d,]+) +[\d.]+ \w?i?B ", block, re.MULTILINE))
-    assert len(rows) == 6
-    for name, count in rows.items():
-        assert int(count.replace(",", "")) == movies["tables"][name]["rows"], name

@@ -20,7 +20,7 @@ from pipelines.context import PipelineContext
 from pipelines.stages import STAGES, build
 from pipelines.store import Store
 
-pytestmark = [pytest.mark.slow, pytest.mark.integration, pytest.mark.faults]
+pytestmark = [pytest.mark.pipeline, pytest.mark.faults]
 
 DATASET = "movies.preference_scores"
 #: Another seed than the published one: nothing is scored yet.

@@ -13,7 +13,7 @@ from support.running import copy_tables
 from pipelines.personas._gates import text_faults
 from pipelines.store import Store
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(3_600)]
+pytestmark = [pytest.mark.pipeline, pytest.mark.timeout(3_600)]
 
 SETTINGS = (
     "engine.kind=transformers",

@@ -15,7 +15,7 @@ from pipelines.raters import SurrogateModel
 from pipelines.stages import build, stage_of
 from pipelines.store import Store
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(3_600)]
+pytestmark = [pytest.mark.night, pytest.mark.timeout(3_600)]
 
 
 @pytest.fixture(scope="module")

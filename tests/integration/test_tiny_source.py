@@ -13,7 +13,7 @@ from pipelines.domains import DOMAINS
 from pipelines.quality import SUITES
 from pipelines.store import Release, Store
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = pytest.mark.pipeline
 
 USERS, EACH = 30, 5
 #: 150 reviews of 148 products: two products are reviewed twice, with the same stars.

@@ -12,7 +12,7 @@ from orchestration.definitions import build_defs
 from pipelines.ablations import CASE_TABLES, CHECKS
 from pipelines.store import Store
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 
 def test_the_job_makes_case_tables_and_scores(tmp_path: Path) -> None:

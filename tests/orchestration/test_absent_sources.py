@@ -63,6 +63,7 @@ def test_job_without_a_release_is_planned_by_its_name_and_reads_no_files(
     assert plan.domains == []
 
 
+@pytest.mark.pipeline
 def test_assets_of_an_absent_source_are_left_out_and_the_run_succeeds(
     steam_only: Path, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from support import small_release
 from orchestration.definitions import build_defs
 from pipelines.store import Store
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.pipeline
 
 
 def test_the_job_plays_agents_on_every_recommender(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from support.dagster_ui import Dagster, dagster_ui
 
 from pipelines.store import Release, Store
 
-pytestmark = [pytest.mark.slow, pytest.mark.integration, pytest.mark.timeout(3_600)]
+pytestmark = [pytest.mark.pipeline, pytest.mark.timeout(3_600)]
 
 TABLES = ("personas", "persona_embeddings", "score_plan", "preference_scores")
 MONDAYS = [datetime(2026, 11, day, 4, tzinfo=UTC) for day in (16, 23)]

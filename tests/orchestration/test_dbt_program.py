@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from orchestration import dbt_program, dbt_project
 from orchestration.dbt_project import manifest_path, parsed_path
+from orchestration.defs.warehouse import _start_fault
+from pipelines.errors import LockedError, StoreError
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +44,7 @@ def _variables(folder: Path, **others: str) -> dict[str, str]:
     return {**paths, "WAREHOUSE_SOURCES": sources, **others}
 
 
+@pytest.mark.pipeline
 @pytest.mark.faults
 def test_dbt_whose_parent_was_killed_before_it_asked_is_killed(
     tmp_path: Path, parsed: Path
@@ -50,6 +56,7 @@ def test_dbt_whose_parent_was_killed_before_it_asked_is_killed(
     assert _version(target).returncode == -signal.SIGKILL
 
 
+@pytest.mark.pipeline
 def test_dbt_of_a_living_parent_runs(tmp_path: Path, parsed: Path) -> None:
     done = _version(dbt_program.prepared(_variables(tmp_path), "living", parsed))
     assert done.returncode == 0, done.stderr
@@ -75,13 +82,60 @@ def test_variables_are_those_of_the_invocation_and_not_of_the_process_that_start
         }
 
 
+@pytest.mark.pipeline
 def test_what_dbt_could_not_run_is_said(tmp_path: Path, parsed: Path) -> None:
     target = dbt_program.prepared(_variables(tmp_path), "wrong", parsed)
     done = _run(target, "buidl")
     assert done.returncode == 2
-    assert "buidl" in done.stderr
+    assert "buidl" in (target / dbt_program.FAILURE).read_text()
 
 
+@pytest.mark.pipeline
+def test_project_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    (tmp_path / "parsed").write_bytes(b"\xc1")
+    target = dbt_program.prepared(_variables(tmp_path), "unread", tmp_path / "parsed")
+    assert _run(target, "build").returncode == 2
+    assert "FormatError" in (target / dbt_program.FAILURE).read_text()
+
+
+LOCKED = """Runtime Error
+  IO Error: Could not set lock on file "/h/warehouse/warehouse.duckdb": Conflicting lock is held in
+  /usr/bin/python3.11 (PID 4711). See also https://duckdb.org/docs/stable/connect/concurrency"""
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "error", "words"),
+    [
+        (
+            LOCKED,
+            2,
+            LockedError,
+            r"process 4711 \(/usr/bin/python3.11\) has the warehouse file open",
+        ),
+        (
+            "Runtime Error\n  Could not find profile",
+            2,
+            StoreError,
+            "2 .*: Runtime Error Could not fi",
+        ),
+        ("not a valid DuckDB database file!", 2, StoreError, r"can't be opened.*remove the file"),
+        (None, -9, StoreError, r"dbt was ended by signal 9 and left no results.*out of memory"),
+    ],
+)
+def test_start_up_error_of_dbt_is_quoted(
+    tmp_path: Path, failure: str | None, code: int, error: type[StoreError], words: str
+) -> None:
+    if failure is not None:
+        (tmp_path / dbt_program.FAILURE).write_text(failure)
+    ended: Any = SimpleNamespace(target_path=tmp_path, process=SimpleNamespace(returncode=code))
+    found = _start_fault(ended, tmp_path / "home")
+    assert type(found) is error
+    assert re.search(words, str(found))
+    (tmp_path / "run_results.json").write_text("{}")
+    assert _start_fault(ended, tmp_path / "home") is None
+
+
+@pytest.mark.pipeline
 def test_project_without_its_parsed_file_is_parsed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

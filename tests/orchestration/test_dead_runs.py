@@ -66,6 +66,7 @@ def slots(instance: dg.DagsterInstance) -> set[str]:
     return instance.event_log_storage.get_concurrency_info(POOL).active_run_ids
 
 
+@pytest.mark.pipeline
 @pytest.mark.timeout(120)
 def test_run_does_not_wait_for_pool_slot(instance: dg.DagsterInstance, tmp_path: Path) -> None:
     unfinished(instance, tmp_path)
@@ -84,6 +85,7 @@ def test_run_of_dead_process_is_canceled_and_its_slot_freed(
     assert end_dead_runs(instance) == []
 
 
+@pytest.mark.pipeline
 def test_run_of_the_ui_is_ended_only_when_its_process_is_gone(
     instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.pipeline
+
 
 def test_dg_lists_the_definitions_of_the_project(repository: Path, tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("dg")

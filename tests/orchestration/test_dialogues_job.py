@@ -16,7 +16,7 @@ from pipelines.store import Store
 from sim.dialogue import Book
 from sim.dialogue.testing import sample_book
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 CHECKS = ("replies_are_readable", "no_leaks", "asking_pays", "oracle_beats_floors")
 

@@ -7,7 +7,11 @@ import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
+
 from orchestration.headless import run_job
+
+pytestmark = pytest.mark.pipeline
 
 GAMES = b"{'id': '10', 'app_name': 'Game'}\n" * 9000
 REVIEWS = b"{'user_id': 'a', 'reviews': []}\n" * 4000

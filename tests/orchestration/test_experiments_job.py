@@ -11,7 +11,7 @@ from support import small_release
 from orchestration.definitions import build_defs
 from pipelines.store import Store
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 
 def test_the_job_stores_figures_and_comparisons(tmp_path: Path) -> None:

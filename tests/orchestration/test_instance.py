@@ -29,7 +29,7 @@ for home in sys.argv[1:]:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_processes_that_open_a_new_home_at_once_make_its_databases_once(tmp_path: Path) -> None:
     homes = [str(tmp_path / str(number)) for number in range(2)]
     command = [sys.executable, "-c", OPENED_BY_MANY, *homes]

@@ -9,6 +9,8 @@ import sys
 import psutil
 import pytest
 
+pytestmark = pytest.mark.pipeline
+
 HELD_BACK = """
 import os, subprocess, sys, time
 from dagster._utils.interrupts import capture_interrupts

@@ -64,6 +64,7 @@ def test_launchpad_opens_with_the_settings_of_the_run_and_no_path(tmp_path: Path
     assert str(tmp_path) not in str(resources)
 
 
+@pytest.mark.pipeline
 def test_run_takes_its_cohort_size_and_seed_from_the_launchpad(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,10 +81,11 @@ def test_run_takes_its_cohort_size_and_seed_from_the_launchpad(
     assert (made.tags or {})["dagster/code_version"] != configured
 
 
+@pytest.mark.pipeline
 @pytest.mark.parametrize(
     ("config", "line"),
     [
-        ({"cohort_size": 0}, "personas.count: Input should be greater than or equal to 1"),
+        ({"cohort_size": 0}, "personas.count takes a whole number from 1 to 10000000, not 0"),
         ({"set": {"persona.count": 5}}, "did you mean personas"),
         ({"set": {"count": 5}}, "count"),
     ],

@@ -13,7 +13,7 @@ from orchestration.definitions import build_defs
 from pipelines.contracts import MATCHED_DOMAINS
 from pipelines.store import Store
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.pipeline
 
 CHECKS = {
     "matched_personas": {"one_persona_per_user", "training_rows_only", "null_share_by_basis"},

@@ -111,6 +111,7 @@ def write_duckdb(folder: Path) -> None:
         connection.execute("create table t as select 1")
 
 
+@pytest.mark.pipeline
 @pytest.mark.parametrize("write", [write_dagster, write_sqlite, write_duckdb])
 def test_full_disk_is_store_error_whoever_meets_it(
     small_disk: Path, write: Callable[[Path], object]
@@ -124,6 +125,7 @@ def test_full_disk_is_store_error_whoever_meets_it(
     assert caught.value.details["errno"] == errno.ENOSPC
 
 
+@pytest.mark.pipeline
 def test_disk_that_fills_within_a_step_is_named_and_the_next_run_succeeds(
     small_disk: Path,
 ) -> None:
@@ -156,12 +158,12 @@ def test_other_faults_are_not_taken_for_a_full_disk(tmp_path: Path) -> None:
         raise ZeroDivisionError
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("limit", "where"),
     [
         pytest.param(100_000, "", id="Dagster's log meets it"),
-        pytest.param(1_600_000, "dbt_movies: ", id="dbt meets it", marks=pytest.mark.slow),
+        pytest.param(1_600_000, "dbt_movies: ", id="dbt meets it", marks=pytest.mark.night),
     ],
 )
 def test_run_under_a_file_size_limit_ends_with_the_code_of_the_store(

@@ -129,6 +129,16 @@ def test_result_has_names_with_brackets_and_no_markup(
         "releases": [{**released, "summary": {}}],
         "checks": outcomes,
         "left_out": [],
+        "unused": ["no TMDB [records]"],
+        "rejected": [
+            {
+                "file": "r.csv",
+                "rejected": 1,
+                "rows": 4,
+                "share": 0.25,
+                "first": [{"line": 2, "reason": "off_scale", "text": "[9]"}],
+            },
+        ],
         "seconds": 1.0,
         "home": str(tmp_path),
         "ui": "http://127.0.0.1:3000",
@@ -137,3 +147,5 @@ def test_result_has_names_with_brackets_and_no_markup(
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert "Published movies@1  (world: my[bold])" in lines
     assert "! items: few[x]" in lines
+    assert "! no TMDB [records]" in lines
+    assert "! r.csv: 1 of 4 rows rejected (25.00%): line 2 off_scale: [9]" in lines

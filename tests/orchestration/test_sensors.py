@@ -53,6 +53,7 @@ def _tick(
     return str(data.cursor), [str(r.run_key) for r in data.run_requests or []], seen
 
 
+@pytest.mark.pipeline
 def test_changed_file_is_observed_and_ingested_once(tmp_path: Path, folder: Path) -> None:
     defs = build_defs(tmp_path / "home", overrides={"world": {"folder": str(folder)}})
     first, asked, seen = _tick(defs, folder, None)
@@ -133,6 +134,7 @@ def _automatic(code_version: str) -> dg.Definitions:
     return dg.Definitions([items, scores, release], asset_checks=[scored])
 
 
+@pytest.mark.pipeline
 def test_automatic_release_follows_scores_and_their_checks() -> None:
     with dg.instance_for_test() as instance:
         defs, cursor = _automatic("1"), None
@@ -236,6 +238,7 @@ def _fail(address: str | None) -> dg.SkipReason | object:
         return hook(context.for_run_failure())
 
 
+@pytest.mark.pipeline
 def test_failed_run_is_posted_with_its_error(webhook: tuple[str, type[_Received]]) -> None:
     address, handler = webhook
     _fail(address)
@@ -245,6 +248,7 @@ def test_failed_run_is_posted_with_its_error(webhook: tuple[str, type[_Received]
     assert post["errors"] == ["raw.steam_games: line 7 is no JSON (mend the file)"]
 
 
+@pytest.mark.pipeline
 def test_address_of_the_hook_is_never_logged(
     webhook: tuple[str, type[_Received]],
     capfd: pytest.CaptureFixture[str],
@@ -260,5 +264,6 @@ def test_address_of_the_hook_is_never_logged(
     assert "very-secret" not in said
 
 
+@pytest.mark.pipeline
 def test_hook_is_off_without_an_address() -> None:
     assert isinstance(_fail(None), dg.SkipReason)

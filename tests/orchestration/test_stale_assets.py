@@ -21,7 +21,7 @@ from support.tiny_models import save_word_encoder
 from orchestration.instance import open_instance
 from pipelines.store import Release, Store
 
-pytestmark = [pytest.mark.slow, pytest.mark.integration, pytest.mark.timeout(3_600)]
+pytestmark = [pytest.mark.night, pytest.mark.timeout(3_600)]
 
 #: Layers of the data, and one more for each table that dbt's models are joined from.
 MAX_WAVES = 14

@@ -66,7 +66,7 @@ def test_steps_that_load_a_model_run_one_at_a_time(tmp_path: Path, rater: str, l
     }
 
 
-@pytest.mark.slow
+@pytest.mark.pipeline
 def test_forked_steps_inherit_the_definitions_of_their_settings(tmp_path: Path) -> None:
     script = tmp_path / "steps.py"
     script.write_text(FORKED_STEPS, encoding="utf-8")

@@ -74,6 +74,7 @@ def test_the_snapshot_holds_policies_that_can_be_used(
     assert table.select(pl.col("release").unique()).item() == release.ref
 
 
+@pytest.mark.pipeline
 def test_an_equal_run_is_not_repeated_and_other_settings_are_another_version(
     first: dg.ExecuteInProcessResult, home: Path
 ) -> None:
@@ -96,6 +97,7 @@ def test_metric_knows_every_version_from_the_original_files_on(
     assert isinstance(metadata_of(first)["average_reward"], float)
 
 
+@pytest.mark.pipeline
 def test_pinned_release_is_read_however_many_follow(tmp_path: Path) -> None:
     frames = small_release.frames()
     first = small_release.build(tmp_path)
@@ -163,6 +165,7 @@ def test_no_other_job_trains(home: Path) -> None:
     assert KEY in defs.resolve_job_def("train_policy").asset_layer.selected_asset_keys
 
 
+@pytest.mark.pipeline
 def test_loading_the_definitions_loads_neither_torch_nor_the_algorithms() -> None:
     code = (
         "import sys\nfrom orchestration.definitions import build_defs\nbuild_defs()\n"

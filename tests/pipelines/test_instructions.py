@@ -38,6 +38,7 @@ def state(before: str = "", **env: str) -> list[str]:
     return fresh("-c", code, **env)
 
 
+@pytest.mark.pipeline
 @capable
 def test_process_is_portable_unless_told_otherwise_or_too_late():
     assert state() == ["True", "Haswell"]
@@ -46,6 +47,7 @@ def test_process_is_portable_unless_told_otherwise_or_too_late():
     assert state("import numpy") == ["False", "None"]
 
 
+@pytest.mark.pipeline
 @capable
 def test_orchestration_fixes_the_libraries_before_they_are_loaded():
     code = """
@@ -90,7 +92,7 @@ VECTORS = "0efa11871cb5d535"
 
 
 @capable
-@pytest.mark.slow
+@pytest.mark.pipeline
 def test_other_threads_and_hidden_instructions_give_equal_bytes(repository):
     program = str(repository / "tests/support/portable_bytes.py")
     one = fresh(program, OMP_NUM_THREADS="1", POLARS_MAX_THREADS="1")

@@ -378,7 +378,6 @@ def test_stepping_before_a_reset_is_a_named_error(release: Release) -> None:
         ("leave_probability", float("nan")),
         ("history_length", 0),
         ("on_unrated", "ignore"),
-        ("render_mode", "human"),
         ("rater", "statisticl"),
         ("retriever", "embeddings"),
         ("retrieved", -1),
@@ -392,6 +391,14 @@ def test_stepping_before_a_reset_is_a_named_error(release: Release) -> None:
 def test_a_bad_argument_is_named(argument: str, value: Any, release: Release) -> None:
     with pytest.raises(ConfigError, match=argument):
         RecommendationEnv(release, **{argument: value})
+
+
+@pytest.mark.parametrize("mode", ["rgb_array", "human"])
+def test_unsupported_render_mode_is_ignored_with_a_warning(mode: str, release: Release) -> None:
+    with pytest.warns(UserWarning, match=f"'{mode}' is not supported by RecommendationEnv"):
+        env = RecommendationEnv(release, render_mode=mode)
+    env.reset(seed=0)
+    assert (env.render_mode, env.render()) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from typing import Any
 
 import polars as pl
 import pytest
+from support.llm_api import NAME
+from support.llm_server import LlmServer
 from typer.testing import CliRunner, Result
 
 from pipelines.cli.main import app
@@ -27,6 +29,7 @@ def payload(home: Path, *words: str, code: int = 0) -> Any:
     return json.loads(result.stdout)
 
 
+@pytest.mark.pipeline
 def test_the_installed_script_prints_persona_steps_and_summary(home: Path) -> None:
     script = Path(sys.executable).parent / "understudy"
     done = subprocess.run(
@@ -61,6 +64,7 @@ def test_json_agrees_with_itself(home: Path) -> None:
     assert len({s["item_id"] for s in steps}) == len(steps)
 
 
+@pytest.mark.pipeline
 def test_episode_is_of_a_sampled_persona_beside_the_average_one(
     small: ModuleType, tmp_path: Path
 ) -> None:
@@ -164,3 +168,24 @@ def test_language_model_plays_an_episode(small: ModuleType, tmp_path: Path) -> N
     refused = call(tmp_path, "--rater", "llm", "--policy", "best")
     assert refused.exit_code == 2
     assert "asks the language model about every item" in refused.stderr
+
+
+@pytest.mark.pipeline
+def test_model_that_gives_no_rating_ends_with_its_reason(
+    small: ModuleType, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small.build(tmp_path, settings={"scoring": {"scale": "1-5"}})
+    monkeypatch.setenv("UNDERSTUDY_ENGINE__KIND", "openai")
+    monkeypatch.setenv("UNDERSTUDY_ENGINE__MODEL", NAME)
+    with LlmServer(tiny_model, "ollama") as server:
+        monkeypatch.setenv("UNDERSTUDY_SERVING__BASE_URL", server.url)
+        result = call(tmp_path, "--rater", "llm", "--steps", "2")
+        many = CliRunner().invoke(
+            app, ["episodes", "--home", str(tmp_path), "--rater", "llm", "--episodes", "2"]
+        )
+    assert result.exit_code == 7
+    assert "no rating (invalid, " in result.stderr
+    assert "draws" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert many.exit_code == 7
+    assert "no step got a rating (invalid)" in many.stderr

@@ -178,6 +178,16 @@ def test_minari_reads_back_every_episode(
         assert found.infos["item_id"][1:].tolist() == episode.infos["item_id"].tolist()
 
 
+def test_minari_takes_a_relative_folder(
+    log: EpisodeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    minari = pytest.importorskip("minari")
+    monkeypatch.chdir(tmp_path)
+    write_minari(log, "datasets", "movies-v0")
+    written = minari.MinariDataset(tmp_path / "datasets" / "movies-v0" / "data")
+    assert written.total_steps == log.steps
+
+
 def test_minari_names_the_environment_with_its_exact_release(
     log: EpisodeLog, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

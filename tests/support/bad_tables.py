@@ -59,8 +59,12 @@ def _hates_what_it_likes(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _children_with(column: str, value: str) -> Change:
     def change(frame: pl.DataFrame) -> pl.DataFrame:
-        new = pl.when(pl.col("age") < 10).then(pl.lit(value)).otherwise(pl.col(column))
-        return frame.with_columns(new.alias(column))
+        child = {"age": 8, "job": "student", "hobby": "finger painting"} | {column: value}
+        few = pl.int_range(pl.len()) < 5
+        return frame.with_columns(
+            pl.when(few).then(pl.lit(v)).otherwise(pl.col(name)).alias(name)
+            for name, v in child.items()
+        )
 
     return change
 

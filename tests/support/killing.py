@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import signal
@@ -10,8 +11,25 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-__all__ = ["asked", "forked", "kill_at_random", "kill_once", "wait_for"]
+__all__ = [
+    "asked",
+    "die_at",
+    "forked",
+    "import_all",
+    "in_child",
+    "kill_at_random",
+    "kill_once",
+    "wait_for",
+]
+
+#: Operations that change the disk, and ``open`` where it creates a file. A kill at any other
+#: operation (reading, syncing, closing, locking) leaves what a kill at the next of these leaves.
+OPERATIONS = (
+    *("open", "write", "pwrite", "ftruncate", "fchmod"),
+    *("mkdir", "rename", "replace", "link", "unlink", "rmdir"),
+)
 
 
 def forked(step: Callable[[], object]) -> int:
@@ -66,3 +84,66 @@ def kill_at_random(step: Callable[[], object], log: Path, seed: int, kills: int,
         assert os.waitpid(forked(step), 0)[1] == 0
         with log.with_name("ends").open("a") as ends:
             ends.write(f"{len(asked(log))}\n")
+
+
+def in_child(step: Callable[[], Any]) -> int:
+    """Run a step in a forked process; the signal that killed it, or 0."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            step()
+            code = 0
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    if os.WIFSIGNALED(status):
+        return os.WTERMSIG(status)
+    if os.WEXITSTATUS(status):
+        raise SystemExit("the child failed; see above")
+    return 0
+
+
+def import_all(step: Callable[[], object], listing: Path) -> None:
+    """Import here whatever a step imports: forked children then need not, each again.
+
+    ``listing`` is a file that is written for it.
+    """
+
+    def listed() -> None:
+        step()
+        listing.write_text("\n".join(sys.modules))
+
+    in_child(listed)
+    for name in listing.read_text().splitlines():
+        if name not in sys.modules:
+            importlib.import_module(name)
+
+
+def die_at(number: int, *, partial: bool) -> None:
+    """Let this process kill itself at its n-th file operation, instead of doing it.
+
+    With ``partial``, only writes are counted, and half of the n-th is done first.
+    """
+    count = 0
+
+    def wrap(module: Any, name: str) -> None:
+        real = getattr(module, name)
+
+        def counted(*arguments: Any, **named: Any) -> Any:
+            nonlocal count
+            count += name != "open" or bool(arguments[1] & os.O_CREAT)
+            if count == number:
+                if partial:
+                    real(arguments[0], bytes(arguments[1])[: len(arguments[1]) // 2])
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*arguments, **named)
+
+        setattr(module, name, counted)
+
+    if partial:
+        wrap(os, "write")
+        return
+    for name in OPERATIONS:
+        wrap(os, name)

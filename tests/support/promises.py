@@ -7,6 +7,7 @@ a new one is in the table when it is registered. As a program it writes the tabl
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ __all__ = ["FAULTS", "PAGE", "SUBJECTS", "Fault", "page", "step_kinds"]
 
 PAGE = REPOSITORY / "docs" / "reliability.md"
 BEGIN, END = "<!-- table: written by tests/support/promises.py (make docs) -->", "<!-- end -->"
+#: `make test`, `make test-pipeline` (CI runs both), `make test-all` and `make soak`.
+TIERS = ("commit", "merge", "night")
 #: The job whose steps are killed; what judges a release afterwards has tests of its own.
 JOBS = ("everything",)
 
@@ -278,14 +281,52 @@ def page() -> str:
     return f"{before}{BEGIN}\n\n{_faults()}\n{_subjects()}\n{END}{after}"
 
 
+def tiers(reference: str) -> list[str]:
+    """When a test of the table runs: with every commit, with every merge, at night.
+
+    Read from the marks of the file and of its tests; ``make soak`` is night work.
+    """
+    file, _, name = reference.partition("::")
+    path = REPOSITORY / "tests" / file
+    if path.is_relative_to(REPOSITORY / "tests" / "vllm"):
+        return ["merge"]
+    if not path.name.startswith("test_"):
+        return ["night"]
+    module = ast.parse(path.read_text(encoding="utf-8"))
+    shared = {
+        mark
+        for node in module.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
+        for mark in _marks(node.value)
+    }
+    marks = []
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith(name or "test_"):
+            marks.append(shared.union(*map(_marks, node.decorator_list)))
+        elif isinstance(node, ast.ClassDef) and node.name.startswith("Test") and not name:
+            # Its tests are those of the seam's conformance class.
+            marks.append(shared.union(*map(_marks, node.decorator_list)))
+    return sorted({_tier(names) for names in marks}, key=TIERS.index)
+
+
+def _marks(expression: ast.expr) -> set[str]:
+    """Names of the marks in an expression: ``pytest.mark.<name>``."""
+    return {node.attr for node in ast.walk(expression) if isinstance(node, ast.Attribute)}
+
+
+def _tier(marks: set[str]) -> str:
+    return "night" if "night" in marks else "merge" if "pipeline" in marks else "commit"
+
+
 def _faults() -> str:
-    lines = ["| fault | into | promise | held by |", "|---|---|---|---|"]
+    lines = ["| fault | into | promise | held by | when |", "|---|---|---|---|---|"]
     for fault in FAULTS:
         into = fault.into
         if into in SUBJECTS:
             into = f"all {len(SUBJECTS[into]())} {into}"
         tests = "<br>".join(f"`{test.removeprefix('../')}`" for test in fault.tests)
-        lines.append(f"| {fault.name} | {into} | {fault.promise} | {tests} |")
+        when = "<br>".join(", ".join(tiers(test)) for test in fault.tests)
+        lines.append(f"| {fault.name} | {into} | {fault.promise} | {tests} | {when} |")
     return "\n".join(lines) + "\n"
 
 

@@ -25,7 +25,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from pipelines.contracts import CONTRACTS
 
-pytestmark = [pytest.mark.ui, pytest.mark.slow]
+pytestmark = pytest.mark.pipeline
 
 ARTIFACTS = Path(__file__).resolve().parents[1] / "artifacts"
 PATIENCE = 120

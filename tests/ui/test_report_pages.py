@@ -18,7 +18,7 @@ from pipelines.store import Store
 from sim.dialogue.suites import DialogueContext, run_suites, write_run
 from sim.dialogue.testing import sample_book
 
-pytestmark = [pytest.mark.ui, pytest.mark.slow]
+pytestmark = pytest.mark.pipeline
 
 ARTIFACTS = Path(__file__).resolve().parents[1] / "artifacts"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.slow
+@pytest.mark.pipeline
 def test_doctor_loads_the_model_and_prints_nothing_but_json(
     tiny_model: Path, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from pipelines.llm.engines.testing import question
 if TYPE_CHECKING:
     from pipelines.llm.engines.vllm import VllmEngine
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.pipeline
 
 STARS = Choice(("1", "2", "3", "4", "5", "10"))
 

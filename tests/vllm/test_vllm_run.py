@@ -14,7 +14,7 @@ from pipelines.config import ServingSettings
 from pipelines.llm.answers import AnswerStore
 from pipelines.store import Store
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(3_600)]
+pytestmark = [pytest.mark.pipeline, pytest.mark.timeout(3_600)]
 
 SETTINGS = {
     "world.sample.films": 40,

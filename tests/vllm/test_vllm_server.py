@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pipelines.llm.engines.openai import OpenAIEngine
     from pipelines.llm.engines.vllm import VllmEngine
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.pipeline
 
 #: Longest wait for the server to load the model (seconds).
 PATIENCE = 240.0

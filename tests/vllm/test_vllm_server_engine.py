@@ -15,7 +15,7 @@ from pipelines.llm.engines.testing import CONSTRAINTS, question
 if TYPE_CHECKING:
     from pipelines.llm.engines.vllm import VllmEngine
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.pipeline
 
 
 def test_the_server_answers_as_the_engine_in_process(

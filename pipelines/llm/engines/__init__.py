@@ -10,6 +10,7 @@ from pipelines.llm.engines._protocol import (
     Constraint,
     Engine,
     EngineIdentity,
+    FormField,
     GrammarConstraint,
     Image,
     JsonSchema,
@@ -19,7 +20,7 @@ from pipelines.llm.engines._protocol import (
     Role,
     Sampling,
 )
-from pipelines.llm.engines._registry import ENGINES, load_engine
+from pipelines.llm.engines._registry import ENGINES, check_engine, load_engine
 from pipelines.llm.engines.choices import answer_fault
 from pipelines.llm.engines.constraints import request_fault
 from pipelines.statuses import STATUSES, Status
@@ -32,6 +33,7 @@ __all__ = [
     "Constraint",
     "Engine",
     "EngineIdentity",
+    "FormField",
     "GrammarConstraint",
     "Image",
     "JsonSchema",
@@ -42,6 +44,7 @@ __all__ = [
     "Sampling",
     "Status",
     "answer_fault",
+    "check_engine",
     "load_engine",
     "request_fault",
 ]

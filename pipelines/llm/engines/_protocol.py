@@ -70,10 +70,26 @@ class Regex:
 
 
 @dataclass(frozen=True, slots=True)
+class FormField:
+    """A part of a form that the model writes."""
+
+    name: str
+    #: Regular expression (Python's) that the whole text matches.
+    pattern: str
+    #: The texts that it may be, if they are few; else empty.
+    options: tuple[str, ...] = ()
+    #: First words of the text, which are settled.
+    opening: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class GrammarConstraint:
     """The answer is a sentence of a grammar, as Guidance's ``ll_grammar()`` serialises it."""
 
     ll_grammar: str
+    #: The grammar as a form: fixed texts and fields in turn. For servers without grammars; it adds
+    #: nothing to the grammar and is not part of the answer's key. Empty if the grammar is no form.
+    form: tuple[str | FormField, ...] = field(default=(), compare=False)
 
 
 Constraint = Choice | JsonSchema | Regex | GrammarConstraint

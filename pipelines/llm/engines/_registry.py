@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Protocol
 
 from pipelines.config import EngineSettings, ServingSettings
-from pipelines.errors import ConfigError
-from pipelines.llm.engines._protocol import Engine
+from pipelines.errors import ConfigError, EngineError
+from pipelines.llm.engines._protocol import Choice, Engine, Message, Request
+from pipelines.llm.engines.checkpoints import find_checkpoint
 from pipelines.plugins import LazyClasses
 
 
@@ -34,8 +36,9 @@ ENGINES: Mapping[str, EngineClass] = LazyClasses(
     }
 )
 
-#: Kinds that can't do without ``engine.model``.
-_NEED_MODEL = frozenset({"transformers", "vllm", "vllm_server", "openai", "guidance"})
+#: Kinds that read a checkpoint on this machine, and those that can't do without ``engine.model``.
+_ON_DISK = frozenset({"transformers", "vllm", "vllm_server", "guidance"})
+_NEED_MODEL = _ON_DISK | {"openai"}
 
 
 def load_engine(engine: EngineSettings, serving: ServingSettings) -> Engine:
@@ -55,6 +58,50 @@ def load_engine(engine: EngineSettings, serving: ServingSettings) -> Engine:
     >>> load_engine(EngineSettings(kind="scripted"), ServingSettings()).identity.engine
     'scripted'
     """
+    return _class_of(engine).open(engine, serving)
+
+
+def check_engine(
+    engine: EngineSettings, serving: ServingSettings, *, choices: bool = False
+) -> None:
+    """Make sure that an engine can be opened, before work that needs it later.
+
+    A server is asked, with ``choices`` also whether it answers one. Of a model on this machine the
+    tokenizer and the headers of the weights are read; the weights are not loaded into memory.
+
+    Raises
+    ------
+    ConfigError, EngineError
+        As :func:`load_engine`; EngineError if choices can't be answered.
+    """
+    cls = _class_of(engine)
+    if engine.kind in _ON_DISK:
+        from safetensors import SafetensorError, safe_open
+
+        from pipelines.llm.engines.tokens import model_tokenizer
+
+        model_tokenizer(engine, serving)
+        checkpoint = find_checkpoint(engine.model, engine.revision, serving.models, serving.home)
+        for file in checkpoint.weight_files():
+            try:
+                with safe_open(file, "np"):
+                    pass
+            except (OSError, SafetensorError) as error:
+                raise EngineError("the weights can't be read", where=f"{file}: {error}") from None
+        return
+    with closing(cls.open(engine, serving)) as opened:
+        if choices:
+            request = Request((Message("user", "Yes or no?"),), constraint=Choice(("yes", "no")))
+            [answer] = opened.submit([request])
+            if answer.status == "invalid":
+                raise EngineError(
+                    "the model can't be asked for ratings",
+                    where=f"engine.model is {engine.model}",
+                    hint=answer.detail or None,
+                )
+
+
+def _class_of(engine: EngineSettings) -> EngineClass:
     if engine.kind == "none":
         raise ConfigError(
             "no language model is configured",
@@ -69,4 +116,4 @@ def load_engine(engine: EngineSettings, serving: ServingSettings) -> Engine:
             where="engine.model",
             hint="the folder of a checkpoint, or the model's name on the server",
         )
-    return ENGINES[engine.kind].open(engine, serving)
+    return ENGINES[engine.kind]

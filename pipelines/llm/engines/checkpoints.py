@@ -44,17 +44,23 @@ class Checkpoint:
     folder: Path
     name: str
 
-    def weights_digest(self) -> str:
-        """SHA-256 (hex) over names and bytes of the weights and the model's configuration.
-
-        Raises EngineError if there is no ``.safetensors`` file.
-        """
-        if not any(self.folder.glob("*.safetensors")):
+    def weight_files(self) -> list[Path]:
+        """Files of the weights; EngineError if there is no ``.safetensors`` file."""
+        files = sorted(self.folder.glob("*.safetensors"))
+        if not files:
             raise EngineError(
                 "the checkpoint has no .safetensors file",
                 where=str(self.folder),
                 hint="other formats can run code when they are read; convert it",
             )
+        return files
+
+    def weights_digest(self) -> str:
+        """SHA-256 (hex) over names and bytes of the weights and the model's configuration.
+
+        Raises EngineError if there is no ``.safetensors`` file.
+        """
+        self.weight_files()
         return self._digest(_WEIGHTS)
 
     def tokenizer_digest(self, chat_template: str | None = None) -> str:

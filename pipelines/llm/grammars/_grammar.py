@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import AnswerError, ConfigError
-from pipelines.llm.engines import GrammarConstraint
+from pipelines.llm.engines import FormField, GrammarConstraint
 from pipelines.llm.grammars._vocabulary import vocabulary
 
 if TYPE_CHECKING:
@@ -136,6 +136,48 @@ def pattern(node: GrammarNode) -> Pattern:
     return Pattern(re.compile(walk(node)), captures)
 
 
+def form(node: GrammarNode) -> tuple[str | FormField, ...]:
+    """The grammar as fixed texts and captured fields in turn; empty if it is no such sequence."""
+    from guidance import _ast as ast
+
+    def walk(node: GrammarNode) -> Iterator[str | FormField]:
+        if isinstance(node, ast.LiteralNode):
+            yield node.value
+        elif isinstance(node, ast.JoinNode):
+            for part in node.nodes:
+                yield from walk(part)
+        elif (name := getattr(node, "capture", None)) is None:
+            yield from walk(_ruled(node))
+        elif isinstance(value := _ruled(node), ast.LiteralNode):
+            yield value.value
+        else:
+            yield _field(name, value)
+
+    try:
+        parts = tuple(walk(node))
+    except ValueError:
+        return ()
+    names = [part.name for part in parts if isinstance(part, FormField)]
+    return parts if names and len(set(names)) == len(names) else ()
+
+
+def _field(name: str, node: GrammarNode) -> FormField:
+    from guidance import _ast as ast
+
+    regex = pattern(node).compiled.pattern
+    choices = node.alternatives if isinstance(node, ast.SelectNode) else ()
+    texts = [one.value for one in choices if isinstance(one, ast.LiteralNode)]
+    first = node
+    while isinstance(first, ast.JoinNode):
+        first = first.nodes[0]
+    return FormField(
+        name,
+        regex,
+        options=tuple(texts) if len(texts) == len(choices) else (),
+        opening=first.value if isinstance(first, ast.LiteralNode) else "",
+    )
+
+
 def sentence(node: GrammarNode, rng: random.Random) -> str:
     """A random sentence; every one of the grammar has a positive chance."""
     from guidance import _ast as ast
@@ -209,6 +251,10 @@ class Grammar:
     def _pattern(self) -> Pattern:
         return pattern(self.node)
 
+    @cached_property
+    def _form(self) -> tuple[str | FormField, ...]:
+        return form(self.node)
+
     def ll_grammar(self) -> str:
         """The grammar as llguidance's Lark text: for logits processors and vLLM."""
         return self._text
@@ -221,7 +267,7 @@ class Grammar:
     @property
     def constraint(self) -> GrammarConstraint:
         """The constraint of a request."""
-        return GrammarConstraint(self._text)
+        return GrammarConstraint(self._text, self._form)
 
     def parse(self, text: str) -> dict[str, str] | None:
         """The captures of a reply by name, or None if it is no sentence of the grammar."""

@@ -23,6 +23,7 @@ import orjson
 
 from pipelines.downloads import Download, Progress, fetch, no_progress
 from pipelines.errors import ConfigError, IntegrityError, SourceError, SourceUnavailableError
+from pipelines.extras import install_hint
 from pipelines.hints import nearest
 from pipelines.llm.engines.checkpoints import CHECKPOINT_FILES
 from pipelines.llm.models._folder import ModelFolder, StoredModel, check_name, storage_errors
@@ -59,7 +60,7 @@ def convert_gguf(file: Path, folder: Path) -> str:
         raise ConfigError(
             f"reading a GGUF file needs {' and '.join(missing)}",
             where=str(file),
-            hint="pip install 'understudy[models]'",
+            hint=install_hint("models"),
         )
     # Not all progress bars of transformers can be turned off.
     with _readable(file), redirect_stderr(StringIO()):

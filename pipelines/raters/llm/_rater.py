@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.config import ServingSettings
+from pipelines.errors import EngineError
 from pipelines.llm.answers import AnswerStore, Tally
 from pipelines.llm.engines import Choice, Engine, Request, Sampling
 from pipelines.prompts import (
@@ -155,6 +156,14 @@ class LLMRater(ModelRater):
             facts.get("context"),
         )
         self._options = rating_options(scale, begun=begun)
+        longest = facts.get("max_options")
+        if longest is not None and len(self._options) > longest:
+            raise EngineError(
+                f"the engine can't give the probabilities of {len(self._options)} answers: "
+                f"{facts.get('distributions')}",
+                where=f"{engine.identity.engine}:{engine.identity.model}",
+                hint="set engine.draws, such as 16, to estimate them from sampled answers",
+            )
         self._cut = 0
         self._mass = (0.0, 0)
         # Several threads may ask one live question each; a tally is one run's.

@@ -14,17 +14,19 @@ files: a line is a row, so that a fault in one row can't reach into the next.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pipelines.downloads import Progress, no_progress
 from pipelines.errors import SourceError
+from pipelines.sources.formats import values
 from pipelines.sources.formats.files import MadeStream, Original, Stream
 from pipelines.sources.formats.lines import (
     MAX_LINE,
     MAX_RECORD,
+    content_end,
     decoded,
     line_array,
     line_starts,
@@ -75,6 +77,9 @@ class RowFault:
     """Reason for rejecting a row: a short code such as ``bad_rating``."""
 
     reason: str
+    #: Header and content of the field at fault, if it is one field's.
+    field: str | None = None
+    value: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +89,10 @@ class Kind:
     #: Regular expression (Rust syntax) of the form that Arrow parses to the same value as ``parse``
     #: does.
     plain: str
-    #: Value of a field, or :class:`RowFault`.
+    #: Value of a field; raises :class:`values.UnreadableError`.
     parse: Callable[[str], Any]
+    #: Reason of a row whose field can't be parsed.
+    reason: str
     #: Whether an empty field is a null rather than a fault.
     optional: bool
     #: Whether it holds free text.
@@ -116,36 +123,33 @@ class Column:
     kind: Kind
 
 
-_INTEGER = re.compile(r"-?[0-9]+", re.ASCII)
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
-
-
 def integer(reason: str, *, optional: bool = False) -> Kind:
     """Whole numbers that fit 64 bits; anything else is rejected for ``reason``."""
-
-    def parse(field: str) -> int | RowFault | None:
-        if optional and not field:
-            return None
-        if not _INTEGER.fullmatch(field) or len(field) > 40 or abs(int(field)) >= 1 << 63:
-            return RowFault(reason)
-        return int(field)
-
-    return Kind("[0-9]{0,18}" if optional else "[0-9]{1,18}", parse, optional, False, "int64")
+    plain = "[0-9]{0,18}" if optional else "[0-9]{1,18}"
+    return Kind(plain, _optional(values.whole_number, optional), reason, optional, False, "int64")
 
 
 def number(reason: str) -> Kind:
     """Decimal numbers; anything else is rejected for ``reason``."""
+    plain = r"[0-9]{1,9}\.?[0-9]{0,9}|\.[0-9]{1,9}"
+    return Kind(plain, values.number, reason, False, False, "float64")
 
-    def parse(field: str) -> float | RowFault:
-        return float(field) if _NUMBER.fullmatch(field) else RowFault(reason)
 
-    return Kind(r"[0-9]{1,9}\.?[0-9]{0,9}|\.[0-9]{1,9}", parse, False, False, "float64")
+def seconds(reason: str) -> Kind:
+    """Times in seconds since 1970, or dates in ISO 8601; anything else is rejected."""
+    return Kind(
+        "[0-9]{1,18}", lambda field: values.timestamp(field, 1), reason, False, False, "int64"
+    )
 
 
 def text() -> Kind:
     """Free text, quoted or not, kept as it is."""
     plain = r'[^",\r\n]*|"(?:[^"\r\n]|"")*"'
-    return Kind(plain, lambda field: field, False, True, "string")
+    return Kind(plain, lambda field: field, "", False, True, "string")
+
+
+def _optional(parse: Callable[[str], Any], optional: bool) -> Callable[[str], Any]:
+    return lambda field: None if optional and values.is_missing(field) else parse(field)
 
 
 def split_record(record: str) -> list[str] | _Fault:
@@ -197,13 +201,13 @@ def convert(fields: Sequence[str], columns: Sequence[Column]) -> tuple[Any, ...]
         return RowFault("blank_line")
     if len(fields) != len(columns):
         return RowFault("wrong_columns")
-    values = []
+    row = []
     for field, column in zip(fields, columns, strict=True):
-        value = column.kind.parse(field)
-        if isinstance(value, RowFault):
-            return value
-        values.append(value)
-    return tuple(values)
+        try:
+            row.append(column.kind.parse(field))
+        except values.UnreadableError:
+            return RowFault(column.kind.reason, column.header, field)
+    return tuple(row)
 
 
 #: A quoted field may span this many lines; past them its quote counts as never closed.
@@ -211,9 +215,12 @@ _MAX_SPAN = 20
 #: Bytes of nothing but numbers that Arrow takes at a time: they stay in the processor's cache.
 _PIECE = 256 << 10
 _NUMERIC_BYTES = b"0123456789,.\r\n"
+#: Bytes of rows without any content, as spreadsheets write them below a table.
+_BLANK = b", \t\r\n"
 _BOM = b"\xef\xbb\xbf"
 
-Reject = Callable[[str, int, str, str], None]
+#: Called with file, line, reason and text, and with header and content of the field at fault.
+Reject = Callable[[str, int, str, str, str | None, str | None], None]
 
 
 @dataclass(slots=True)
@@ -222,6 +229,8 @@ class Batch:
 
     #: The columns and ``line`` (int64, 1-based line of the row's start).
     frame: pl.DataFrame
+    #: Headers of the columns.
+    headers: Mapping[str, str]
     _raw: Callable[[], pyarrow.LargeBinaryArray]
 
     def texts(self, mask: pl.Series) -> pl.Series:
@@ -236,8 +245,9 @@ class CsvReader:
     """Rows of one CSV file; iterate once per pass.
 
     The first line must be exactly the headers of ``columns``. ``reject`` is called with (file,
-    line, reason, text) for each row that can't be parsed. ``rows_read`` counts data rows met so
-    far, parsed or rejected; ``block`` is for tests.
+    line, reason, text, and the field's header and content if the fault is one field's) for each row
+    that can't be parsed. ``rows_read`` counts data rows met so far, parsed or rejected; blank lines
+    at the end of the file are none. ``block`` is for tests.
     """
 
     def __init__(
@@ -251,6 +261,7 @@ class CsvReader:
     ) -> None:
         self.original = original
         self.columns = columns
+        self.headers = {column.name: column.header for column in columns}
         self.rows_read = 0
         self._reject = reject
         self._progress = progress
@@ -286,9 +297,12 @@ class CsvReader:
                             where=f"{self.original.name}:{self._line}",
                             hint="is this a CSV file?",
                         )
+                    # Blank lines wait for what follows them, unless there are very many.
+                    end = content_end(body, cut, _BLANK)
+                    cut = end if cut - end <= MAX_LINE else cut
                     body, carry = body[:cut], body[cut:]
                 else:
-                    carry = b""
+                    body, carry = body[: content_end(body, len(body), _BLANK)], b""
                 if not header and (body or ended):
                     body, header = self._skip_header(body), True
                 if body:
@@ -354,7 +368,7 @@ class CsvReader:
         frame = pl.DataFrame(table).with_columns(line=numbers)
         self._line += lines
         self.rows_read += lines
-        return Batch(frame, lambda: line_array(body, line_starts(body)))
+        return Batch(frame, self.headers, lambda: line_array(body, line_starts(body)))
 
     def _parse_lines(self, body: bytes, *, final: bool) -> tuple[Batch | None, int]:
         import numpy as np
@@ -386,7 +400,8 @@ class CsvReader:
             record = body[offsets[n] : offsets[n + span]]
             if isinstance(outcome, RowFault):
                 shown = record.decode("utf-8", "replace").rstrip("\r\n")
-                self._reject(self.original.name, self._line + n, outcome.reason, shown)
+                fault = (outcome.reason, shown, outcome.field, outcome.value)
+                self._reject(self.original.name, self._line + n, *fault)
             else:
                 rows.append((*outcome, self._line + n))
                 own.append(record)
@@ -451,8 +466,9 @@ class CsvReader:
         order = frame["line"].arg_sort() if len(frames) > 1 else None
         everything = pa.concat_arrays(raws)
         if order is None:
-            return Batch(frame, lambda: everything)
-        return Batch(frame[order], lambda: everything.take(pa.array(order.to_numpy())))
+            return Batch(frame, self.headers, lambda: everything)
+        places = pa.array(order.to_numpy())
+        return Batch(frame[order], self.headers, lambda: everything.take(places))
 
     def _arrow(self, data: bytes | pyarrow.Buffer, piece: int | None = None) -> pyarrow.Table:
         import pyarrow as pa

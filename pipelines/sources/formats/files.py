@@ -296,11 +296,16 @@ class _Unpacked:
 
 
 def zip_members(
-    path: Path, name: str, wanted: Iterable[str], limits: UnpackLimits = UNPACK_LIMITS
+    path: Path,
+    name: str,
+    wanted: Iterable[str],
+    limits: UnpackLimits = UNPACK_LIMITS,
+    rename: Callable[[str], str] = str,
 ) -> dict[str, Original]:
     """Members of an archive by base name, for the wanted base names that it holds.
 
-    Only members at the top or one folder down are looked at, which is how publishers pack.
+    ``rename`` gives the name by which a base name is known. Only members at the top or one folder
+    down are looked at, which is how publishers pack.
 
     Raises :class:`SourceError` if the archive can't be read, is corrupt, holds a wanted name twice,
     or a member is encrypted or exceeds the limits.
@@ -316,6 +321,7 @@ def zip_members(
     found: dict[str, Original] = {}
     for info in infos:
         folder, _, base = info.filename.rpartition("/")
+        base = rename(base)
         if base not in wanted or "/" in folder:
             continue
         member = f"{name}/{info.filename}"

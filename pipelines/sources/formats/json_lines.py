@@ -5,20 +5,22 @@ can't take ends the read or becomes a row of nulls, without its line; they also 
 the number 5. So lines are found first, in blocks of a few MiB, and DuckDB returns the values of the
 declared fields of a block's lines and the JSON types that they had. Types are encoded as one number
 per combination: a file has few, and each is checked once. Nothing is done line by line in Python
-but for rejected lines.
+but for lines whose values are written in another way than the publisher's, and for rejected ones.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import orjson
 
 from pipelines.downloads import Progress, no_progress
 from pipelines.errors import SourceError
+from pipelines.sources.formats import values
 from pipelines.sources.formats.files import Block, Original
 from pipelines.sources.formats.lines import (
     MAX_LINE,
@@ -29,6 +31,7 @@ from pipelines.sources.formats.lines import (
     line_starts,
     lines_at,
 )
+from pipelines.sources.formats.literals import as_json, literal_lines
 
 if TYPE_CHECKING:
     import duckdb
@@ -36,23 +39,30 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow
 
-__all__ = ["JsonBatch", "JsonField", "JsonLinesReader"]
+__all__ = ["JsonBatch", "JsonField", "JsonLinesReader", "LiteralReader"]
 
 
 #: The column that numbers combinations of JSON types.
 SHAPE = "_shape"
 
-Kind = Literal["text", "number", "integer", "boolean", "texts", "records", "json"]
+Kind = Literal[
+    "text", "id", "number", "integer", "time", "boolean", "texts", "records", "object", "json"
+]
 
-#: DuckDB's name of the column's type, and the JSON types that a field may have.
+_WHOLE = ("UBIGINT", "BIGINT")
+_DIGITS = (*_WHOLE, "HUGEINT", "UHUGEINT")
+#: DuckDB's name of the column's type, and the JSON types of which its value is taken as it is.
 _KINDS: dict[str, tuple[str | list[str], tuple[str, ...]]] = {
-    "text": ("VARCHAR", ("VARCHAR",)),
-    "number": ("DOUBLE", ("DOUBLE", "UBIGINT", "BIGINT", "HUGEINT", "UHUGEINT")),
-    "integer": ("BIGINT", ("UBIGINT", "BIGINT")),
+    "text": ("VARCHAR", ("VARCHAR", *_DIGITS)),
+    "id": ("VARCHAR", ("VARCHAR", *_DIGITS)),
+    "number": ("DOUBLE", ("DOUBLE", *_DIGITS)),
+    "integer": ("BIGINT", _WHOLE),
+    "time": ("BIGINT", _WHOLE),
     "boolean": ("BOOLEAN", ("BOOLEAN",)),
     "texts": (["VARCHAR"], ("ARRAY",)),
     "records": ([], ("ARRAY",)),
-    "json": ("JSON", ()),
+    "object": ("JSON", ("OBJECT",)),
+    "json": ("JSON", ("OBJECT", "ARRAY", "VARCHAR", "BOOLEAN", "DOUBLE", *_DIGITS)),
 }
 
 
@@ -64,27 +74,88 @@ class JsonField:
     key: str
     #: The column.
     name: str
-    #: ``text``, ``number`` (float64), ``integer`` (int64), ``boolean``, ``texts`` (list of text; an
-    #: absent one is empty, a single text a list of one), ``records`` (list of structs; null for an
-    #: entry that is no object), or ``json``: the value as JSON text, whatever it is.
+    #: ``text``, ``id`` (text), ``number`` (float64), ``integer`` (int64), ``time`` (int64),
+    #: ``boolean``, ``texts`` (list of text; an absent one is empty, a single text a list of one,
+    #: nested ones are flattened), ``records`` (list of structs; null for an entry that is no
+    #: object), ``object`` (as JSON text), or ``json``: the value as JSON text, whatever it is.
     kind: Kind = "text"
-    #: Reason code of a row whose field has another type (or, if required, is absent).
+    #: Reason code of a row whose field can't be read (or, if required, is absent).
     reason: str = "wrong_type"
     #: Whether a record without it, or with null, is rejected.
     required: bool = False
     #: Keys of each of the ``records``, with DuckDB's types; a value of another type is null.
     entry: Mapping[str, str] | None = None
+    #: Units of a ``time`` in a second.
+    per_second: int = 1
+
+    def read(self, value: Any) -> Any:
+        """The column's value of a value that is written in any of the known ways.
+
+        Raises :class:`values.UnreadableError`.
+        """
+        result = None if value is None else self._read(value)
+        if result is None and self.required:
+            raise values.UnreadableError
+        return [] if result is None and self.kind == "texts" else result
+
+    def _read(self, value: Any) -> Any:
+        kind = self.kind
+        if isinstance(value, float) and values.is_missing(value):
+            return None
+        if kind in ("number", "integer", "boolean", "time") and values.is_missing(value):
+            return None
+        if kind == "time":
+            return values.timestamp(value, self.per_second)
+        if kind == "records":
+            entries = values.structure(value)
+            if isinstance(entries, dict):
+                raise values.UnreadableError
+            return [self._entry(entry) for entry in entries]
+        if kind == "object":
+            if isinstance(value, str) and not value.strip():
+                return None
+            value = values.structure(value)
+            if isinstance(value, list):
+                raise values.UnreadableError
+            return orjson.dumps(value).decode()
+        if kind == "json":
+            with suppress(values.UnreadableError):
+                value = values.structure(value)
+            return orjson.dumps(value).decode()
+        return _READERS[kind](value)
+
+    def _entry(self, entry: Any) -> dict[str, str | None] | None:
+        """An entry of ``records`` as DuckDB gives it; None if it is no object."""
+        if not isinstance(entry, dict):
+            return None
+        fields = {key: entry.get(key) for key in self.entry or ()}
+        return {
+            key: value
+            if value is None or (isinstance(value, str) and (self.entry or {})[key] != "JSON")
+            else orjson.dumps(value).decode()
+            for key, value in fields.items()
+        }
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "text": values.text,
+    "id": values.identifier,
+    "number": values.number,
+    "integer": values.whole_number,
+    "boolean": values.boolean,
+    "texts": values.texts,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """Meaning of a combination of JSON types."""
 
-    #: Why such a record is rejected; None if it isn't.
+    #: Why such a line is no record; None if it is one.
     reason: str | None
-    #: Keys that are there, with another value than null.
-    present: frozenset[str] = frozenset()
-    #: Keys with a text where a list is expected.
+    #: Columns with a value that is taken as it is.
+    plain: frozenset[str] = frozenset()
+    #: Columns whose value is read from the record: it has another type, or is required and absent.
     single: frozenset[str] = frozenset()
 
     @classmethod
@@ -94,18 +165,15 @@ class Shape:
             return cls("not_json")
         if kinds[0] != "OBJECT":
             return cls("not_object")
-        present, single = set(), set()
+        plain: set[str] = set()
+        single: set[str] = set()
         for field, kind in zip(fields, kinds[1:], strict=True):
             if kind is None or kind == "NULL":
                 if field.required:
-                    return cls(field.reason)
-                continue
-            present.add(field.key)
-            if field.kind == "texts" and kind == "VARCHAR":
-                single.add(field.key)
-            elif field.kind != "json" and kind not in _KINDS[field.kind][1]:
-                return cls(field.reason)
-        return cls(None, frozenset(present), frozenset(single))
+                    single.add(field.name)
+            else:
+                (plain if kind in _KINDS[field.kind][1] else single).add(field.name)
+        return cls(None, frozenset(plain), frozenset(single))
 
 
 def types_query(fields: Sequence[JsonField]) -> str:
@@ -128,7 +196,7 @@ def shape_query(fields: Sequence[JsonField]) -> str:
         value = f"got[{_text(field.key)}]"
         if field.kind == "texts":
             value = f"coalesce({value}, [])"
-        elif field.kind == "json":
+        elif field.kind in ("json", "object"):
             value = f"cast(nullif({value}, 'null') as varchar)"
         columns.append(f'{value} as "{field.name}"')
     return f"""
@@ -178,12 +246,14 @@ class JsonBatch:
 
     #: The fields' columns and ``line`` (int64, from 1), without rejected rows.
     frame: pl.DataFrame
-    #: Rejected lines: ``line``, ``reason``, ``text``.
+    #: Rejected lines: ``line``, ``reason``, ``field``, ``value``, ``text``.
     faults: pl.DataFrame
     #: Lines of the block, taken or not (count).
     lines: int
     #: Bytes of the (unpacked) file up to the end of the block.
     done: int
+    #: Keys of the columns in the record.
+    headers: Mapping[str, str]
     _raw: pyarrow.LargeBinaryArray
     _first: int
 
@@ -209,10 +279,11 @@ class JsonLinesReader:
 
     Rejected are, by reason: ``blank_line``, ``too_long``, ``invalid_utf8``, ``not_json``
     (unescaped quotes, a record cut short, two on a line), ``not_object``, and the reason of the
-    first field whose type is not the declared one.
+    first field that can't be read (:mod:`values`) as the declared kind.
 
     Of each record ``fields`` are taken and other keys ignored; of a repeated key the first counts.
-    ``reject`` is called with frames ``file``, ``line``, ``reason``, ``text``. 0 ``threads`` of
+    ``reject`` is called with frames ``file``, ``line``, ``reason``, ``field``, ``value`` (null if
+    the fault is not that of a field) and ``text``. 0 ``threads`` of
     DuckDB take every core, ``max_line`` is the longest line that is taken (bytes), ``block`` is for
     tests. ``rows_read`` counts lines met so far, taken or rejected.
     """
@@ -313,17 +384,18 @@ class JsonLinesReader:
             wrong = pl.DataFrame({_LINE: pl.Series(numbers), "reason": reasons})
             faults.append(wrong.filter(~taken))
         read = _asked(connection, self._query, table)
-        batch = JsonBatch(read, _no_faults(), len(raw), done, raw, first)
+        headers = {field.name: field.key for field in self.fields}
+        batch = JsonBatch(read, _faults([]), len(raw), done, headers, raw, first)
         batch.frame, wrong = self._judge(connection, batch)
         if faults or wrong.height:
-            wrong = pl.concat([*faults, wrong]).sort(_LINE)
+            wrong = pl.concat([*faults, wrong], how="diagonal").sort(_LINE)
             batch.faults = wrong.with_columns(text=batch.at(wrong[_LINE]))
         return batch
 
     def _judge(
         self, connection: duckdb.DuckDBPyConnection, batch: JsonBatch
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The rows to take, and line and reason of the others."""
+        """The rows to take, and the faults of the others."""
         import polars as pl
 
         frame = batch.frame
@@ -334,48 +406,98 @@ class JsonLinesReader:
                 found = connection.execute(self._types, [text]).fetchone()
                 self._shapes[shape] = Shape.of(found[0] if found else None, self.fields)
         shapes = {shape: self._shapes[shape] for shape in here[SHAPE]}
-        reason = pl.lit(None, dtype=pl.String)
-        bad = {shape: s.reason for shape, s in shapes.items() if s.reason}
-        if bad:
-            reason = pl.col(SHAPE).replace_strict(bad, default=None, return_dtype=pl.String)
-        for field in self.fields:
-            # A number that the column can't hold has become null or infinite.
-            having = [shape for shape, s in shapes.items() if field.key in s.present]
-            lost = (
-                pl.col(field.name).is_null() & pl.col(SHAPE).is_in(having)
-                if field.kind == "integer"
-                else ~pl.col(field.name).is_finite()
-            )
-            if field.kind in ("integer", "number") and frame.select(lost.any()).item():
-                reason = pl.coalesce(reason, pl.when(lost).then(pl.lit(field.reason)))
-        for field in self.fields:
-            single = [shape for shape, s in shapes.items() if field.key in s.single]
-            if single:
-                frame = self._wrapped(frame, batch, field, single)
-        judged = frame.select(_LINE, reason=reason)
-        wrong = judged.drop_nulls("reason")
-        if not wrong.height:
-            return frame.drop(SHAPE), wrong
-        unread = batch.at(wrong[_LINE]).str.strip_chars() == ""
-        wrong = wrong.with_columns(
-            reason=pl.when(unread).then(pl.lit("blank_line")).otherwise("reason")
+        no_record = pl.col(SHAPE).is_in([n for n, shape in shapes.items() if shape.reason])
+        singly = frame.select(
+            no_record.alias(SHAPE),
+            *(self._is_single(field, shapes).alias(field.name) for field in self.fields),
         )
-        return frame.filter(judged["reason"].is_null()).drop(SHAPE), wrong
+        some = singly.select(pl.any_horizontal(pl.all()))[SHAPE]
+        if not some.any():
+            return frame.drop(SHAPE), _faults([])
+        rows, faults = self._read_singly(frame.filter(some), singly.filter(some), batch, shapes)
+        frame = pl.concat([frame.filter(~some).drop(SHAPE), rows]).sort(_LINE)
+        return frame, _faults(faults)
 
-    def _wrapped(
-        self, frame: pl.DataFrame, batch: JsonBatch, field: JsonField, shapes: Sequence[int]
-    ) -> pl.DataFrame:
-        """The frame with lists of one where the record has a text in place of a list."""
+    @staticmethod
+    def _is_single(field: JsonField, shapes: Mapping[int, Shape]) -> pl.Expr:
+        """Whether the field's value has to be read from the record, row by row."""
         import polars as pl
 
-        at = frame[SHAPE].is_in(shapes)
-        lines = frame[_LINE].filter(at)
-        found = [orjson.loads(record)[field.key] for record in batch.records(lines)]
-        fixed = pl.DataFrame(
-            {_LINE: lines, field.name: [[text] if text else [] for text in found]},
-            schema={_LINE: pl.Int64, field.name: pl.List(pl.String)},
+        value = pl.col(field.name)
+        single = pl.col(SHAPE).is_in([n for n, s in shapes.items() if field.name in s.single])
+        if field.kind in ("integer", "time"):
+            # A number that the column can't hold has become null.
+            having = [n for n, s in shapes.items() if field.name in s.plain]
+            odd = value.is_null() & pl.col(SHAPE).is_in(having)
+        elif field.kind == "number":
+            odd = ~value.is_finite()
+        elif field.kind == "texts":
+            structured = pl.element().str.contains(r"^[\[{]")
+            odd = value.list.eval(structured).list.any()
+        elif field.kind == "json":
+            odd = value.str.contains(r'^(?:"\s*[\[{]|NaN$)')
+        else:
+            return single
+        return single | odd.fill_null(value=False)
+
+    def _read_singly(
+        self,
+        rows: pl.DataFrame,
+        singly: pl.DataFrame,
+        batch: JsonBatch,
+        shapes: Mapping[int, Shape],
+    ) -> tuple[pl.DataFrame, list[_Fault]]:
+        """Read the marked fields of each row from its record; rows, and faults of the others."""
+        import polars as pl
+
+        names = [f.name for f in self.fields if singly[SHAPE].any() or singly[f.name].any()]
+        columns = {name: rows[name].to_list() for name in names}
+        marks = {name: singly[name].to_list() for name in names}
+        faults: list[_Fault] = []
+        records = zip(batch.records(rows[_LINE]), rows[_LINE], rows[SHAPE], strict=True)
+        for n, (line, number, shape) in enumerate(records):
+            reason = shapes[shape].reason
+            record = _record(line, reason)
+            if record is None:
+                faults.append((number, reason if line.strip() else "blank_line", None, None))
+                continue
+            for field in self.fields:
+                if reason is None and not (field.name in marks and marks[field.name][n]):
+                    continue
+                value = record.get(field.key)
+                try:
+                    columns[field.name][n] = field.read(value)
+                except values.UnreadableError:
+                    faults.append((number, field.reason, field.key, values.shown(value)))
+                    break
+        rows = rows.drop(SHAPE).with_columns(
+            pl.Series(name, column, dtype=rows.schema[name]) for name, column in columns.items()
         )
-        return frame.update(fixed, on=_LINE, how="left")
+        return rows.filter(~pl.col(_LINE).is_in([number for number, *_ in faults])), faults
+
+
+#: Line, reason, key and value of a field.
+_Fault: TypeAlias = tuple[int, str | None, str | None, str | None]
+
+
+def _record(line: bytes, reason: str | None) -> dict[str, Any] | None:
+    """The record of a line; None if it is none, for ``reason``."""
+    if reason is None:
+        record: dict[str, Any] = values.loads(line)
+        return record
+    # A record cut short is not worth the attempt to read it as a Python literal.
+    if reason == "not_json" and line.strip()[:1] + line.strip()[-1:] == b"{}":
+        with suppress(ValueError):
+            literal = orjson.loads(as_json(line.rstrip(b"\r\n")))
+            return literal if isinstance(literal, dict) else None
+    return None
+
+
+def _faults(faults: Sequence[_Fault]) -> pl.DataFrame:
+    import polars as pl
+
+    schema = {_LINE: pl.Int64, "reason": pl.String, "field": pl.String, "value": pl.String}
+    return pl.DataFrame(faults, schema=schema, orient="row")
 
 
 def _asked(connection: duckdb.DuckDBPyConnection, query: str, table: pyarrow.Table) -> pl.DataFrame:
@@ -393,7 +515,68 @@ def _asked(connection: duckdb.DuckDBPyConnection, query: str, table: pyarrow.Tab
     return frame if frame[_LINE].is_sorted() else frame.sort(_LINE)
 
 
-def _no_faults() -> pl.DataFrame:
-    import polars as pl
+#: A line holds all of a user's games (bytes): of the longest published list about 1 MiB.
+_MAX_LITERAL = 16 << 20
 
-    return pl.DataFrame(schema={_LINE: pl.Int64, "reason": pl.String, "text": pl.String})
+
+class LiteralReader:
+    """Rows of one file of literals; iterate once.
+
+    ``reject`` is called by :meth:`close`: only then are the texts fetched, as the parsed JSON is
+    not the line as it stands in the file. The rest is as for :class:`JsonLinesReader`. ``lines``
+    and ``rejected`` count lines so far.
+    """
+
+    def __init__(
+        self,
+        original: Original,
+        fields: Sequence[JsonField],
+        reject: Callable[[pl.DataFrame], None],
+        *,
+        progress: Progress = no_progress,
+        threads: int = 0,
+    ) -> None:
+        self.name = original.name
+        self.rejected = 0
+        self._original = original
+        self._list_rejects = reject
+        self._faults: list[pl.DataFrame] = []
+        self._reader = JsonLinesReader(
+            literal_lines(original),
+            fields,
+            self.reject,
+            progress=progress,
+            threads=threads,
+            max_line=_MAX_LITERAL,
+        )
+
+    @property
+    def lines(self) -> int:
+        """Lines read so far (count)."""
+        return self._reader.rows_read
+
+    def __iter__(self) -> Iterator[JsonBatch]:
+        """Batches of rows, without the rejected ones."""
+        return iter(self._reader)
+
+    def reject(self, faults: pl.DataFrame) -> None:
+        """Reject whole lines: ``line``, ``reason``, and ``field``, ``value`` of a field's fault."""
+        import polars as pl
+
+        self.rejected += faults.height
+        if faults.height:
+            columns = faults.select(c for c in ("line", "reason", "field", "value") if c in faults)
+            self._faults.append(pl.concat([_faults([]), columns], how="diagonal"))
+
+    def close(self) -> None:
+        """List the rejected lines as they stand in the file."""
+        import polars as pl
+
+        if not self._faults:
+            return
+        faults = pl.concat(self._faults).sort("line")
+        texts = [text for _, text in lines_at(self._original, faults["line"].to_numpy(), _BLOCK)]
+        self._list_rejects(
+            faults.with_columns(file=pl.lit(self.name), text=pl.Series(texts, dtype=pl.String))
+        )
+        self._faults = []

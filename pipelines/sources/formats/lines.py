@@ -20,6 +20,7 @@ __all__ = [
     "MAX_LINE",
     "MAX_RECORD",
     "ahead",
+    "content_end",
     "decoded",
     "line_array",
     "line_blocks",
@@ -81,6 +82,8 @@ def decoded(raw: pyarrow.LargeBinaryArray) -> pl.Series:
 def line_blocks(original: Original, block: int) -> Iterator[tuple[int, Block]]:
     """Whole lines of a file, some at a time, with the bytes read from the file so far.
 
+    Blank lines at the end of the file are left out.
+
     Raises :class:`SourceError` if the file can't be read, or a line is longer than
     :data:`MAX_RECORD`.
     """
@@ -90,6 +93,9 @@ def line_blocks(original: Original, block: int) -> Iterator[tuple[int, Block]]:
         while len(data := stream.after(rest, block)) > len(rest):
             done += len(data) - len(rest)
             cut = _last_line_end(data, len(rest))
+            # Blank lines wait for what follows them, unless there are very many.
+            end = content_end(data, cut)
+            cut = end if cut - end <= MAX_LINE else cut
             if cut:
                 yield done, data[:cut]
             rest = data[cut:]
@@ -99,8 +105,9 @@ def line_blocks(original: Original, block: int) -> Iterator[tuple[int, Block]]:
                     where=f"{original.name}:{_lines_before(original, done - len(rest))}",
                     hint="expected one record per line",
                 )
-        if rest:
-            yield done, rest
+        end = content_end(rest, len(rest))
+        if end:
+            yield done, rest[:end]
 
 
 def numbered_lines(
@@ -116,6 +123,26 @@ def numbered_lines(
         for line in bytes(body).removesuffix(b"\n").split(b"\n"):
             number += 1
             yield number, (line.removeprefix(_BOM) if number == 1 else line).removesuffix(b"\r")
+
+
+def content_end(data: Block, end: int, blank: bytes = b" \t\r\n") -> int:
+    r"""End of the last line before ``end`` with other than ``blank`` bytes; 0 if there is none.
+
+    ``end`` is the end of a line, or of the data.
+
+    >>> content_end(b"a\n \n\n", 5), content_end(b" \n", 2), content_end(b"a\nb", 3)
+    (2, 0, 3)
+    """
+    high = end
+    while high:
+        start = max(0, high - _TAIL)
+        piece = bytes(data[start:high])
+        content = start + len(piece.rstrip(blank))
+        if content > start:
+            line_end = bytes(data[content:end]).find(b"\n") + 1
+            return content + line_end if line_end else end
+        high = start
+    return 0
 
 
 def _last_line_end(data: Block, low: int) -> int:

@@ -11,95 +11,27 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
 
-from pipelines.downloads import Progress, no_progress
 from pipelines.errors import SourceError
 from pipelines.sources.formats.files import MadeStream, Original, Stream
-from pipelines.sources.formats.json_lines import JsonBatch, JsonField, JsonLinesReader
-from pipelines.sources.formats.lines import MAX_RECORD, lines_at
+from pipelines.sources.formats.lines import MAX_RECORD
 
 if TYPE_CHECKING:
     import numpy as np
-    import polars as pl
 
     Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
     Places: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
-__all__ = ["LiteralReader", "as_json", "literal_lines"]
+__all__ = ["as_json", "literal_lines"]
 
 
-_BLOCK = 8 << 20
 #: Bytes that become JSON at a time. With twice as many, numpy's arrays are so large that their
 #: memory goes back to the system after each piece, and has to be cleared for the next.
 _PIECE = 128 << 10
-#: A line holds all of a user's games (bytes): of the longest published list about 1 MiB.
-_MAX_LINE = 16 << 20
-
-
-class LiteralReader:
-    """Rows of one file of literals; iterate once.
-
-    ``reject`` is called by :meth:`close`: only then are the texts fetched, as the parsed JSON is
-    not the line as it stands in the file. The rest is as for :class:`JsonLinesReader`. ``lines``
-    and ``rejected`` count lines so far.
-    """
-
-    def __init__(
-        self,
-        original: Original,
-        fields: Sequence[JsonField],
-        reject: Callable[[pl.DataFrame], None],
-        *,
-        progress: Progress = no_progress,
-        threads: int = 0,
-    ) -> None:
-        self.name = original.name
-        self.rejected = 0
-        self._original = original
-        self._list_rejects = reject
-        self._faults: list[pl.DataFrame] = []
-        self._reader = JsonLinesReader(
-            literal_lines(original),
-            fields,
-            self.reject,
-            progress=progress,
-            threads=threads,
-            max_line=_MAX_LINE,
-        )
-
-    @property
-    def lines(self) -> int:
-        """Lines read so far (count)."""
-        return self._reader.rows_read
-
-    def __iter__(self) -> Iterator[JsonBatch]:
-        """Batches of rows, without the rejected ones."""
-        return iter(self._reader)
-
-    def reject(self, faults: pl.DataFrame) -> None:
-        """Reject whole lines: ``line``, ``reason``."""
-        self.rejected += faults.height
-        if faults.height:
-            self._faults.append(faults.select("line", "reason"))
-
-    def close(self) -> None:
-        """List the rejected lines as they stand in the file."""
-        import polars as pl
-
-        if not self._faults:
-            return
-        faults = pl.concat(self._faults).sort("line")
-        texts = [text for _, text in lines_at(self._original, faults["line"].to_numpy(), _BLOCK)]
-        self._list_rejects(
-            faults.with_columns(file=pl.lit(self.name), text=pl.Series(texts, dtype=pl.String))
-        )
-        self._faults = []
-
 
 _SINGLE, _DOUBLE, _SLASH, _SPACE, _END = b"'\"\\ \n"
 #: Placeholders for text that is longer or shorter in JSON: bytes that UTF-8 never has.

@@ -18,6 +18,7 @@ from pipelines.cli.main import app
 from pipelines.config import Settings, load_settings
 
 
+@pytest.mark.pipeline
 def test_this_installation_has_no_failing_line(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["doctor", "--home", str(tmp_path / "h"), "--json"])
     found = json.loads(result.stdout)
@@ -41,6 +42,15 @@ def test_a_failing_line_is_exit_1_with_what_to_do(
     assert "dbt fail" in text
     assert "→ install dbt-core into this environment" in text
     assert "1 fail" in text
+
+
+@pytest.mark.pipeline
+def test_settings_of_the_command_line_are_checked(tmp_path: Path) -> None:
+    words = ["doctor", "--home", str(tmp_path), "--json", "--set", "engine.kind=transformers"]
+    result = CliRunner().invoke(app, words)
+    model = json.loads(result.stdout)["checks"][-1]
+    assert (result.exit_code, model["name"], model["status"]) == (1, "language model", "fail")
+    assert "needs a model" in model["found"]
 
 
 def test_an_unsupported_python_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 import pipelines.errors as errors
-from pipelines.cli.group import EXIT_CODES
+from pipelines.cli.group import EXIT_CODES, guarded
 from pipelines.cli.main import app
 
 Understudy = Callable[..., subprocess.CompletedProcess[str]]
@@ -25,6 +25,7 @@ Popen = Callable[..., subprocess.Popen[bytes]]
 SUBCLASSES = [name for name in errors.__all__ if name != "UnderstudyError"]
 
 
+@pytest.mark.pipeline
 def test_help_names_every_command_with_a_line_and_the_exit_codes(understudy: Understudy) -> None:
     done = understudy("--help")
     assert done.returncode == 0
@@ -38,12 +39,14 @@ def test_help_names_every_command_with_a_line_and_the_exit_codes(understudy: Und
         assert f"{code} " in text.partition("Exit codes:")[2]
 
 
+@pytest.mark.pipeline
 def test_help_fits_80_columns_and_has_no_colour_without_a_terminal(understudy: Understudy) -> None:
     done = understudy("--help")
     assert max(len(line) for line in done.stdout.splitlines()) <= 80
     assert "\x1b" not in done.stdout
 
 
+@pytest.mark.pipeline
 def test_help_joins_the_lines_of_a_docstring(understudy: Understudy) -> None:
     """Each paragraph fills the terminal, whatever the width of the source."""
     lines = [line.strip() for line in understudy("release", "diff", "--help").stdout.splitlines()]
@@ -56,6 +59,7 @@ def test_help_joins_the_lines_of_a_docstring(understudy: Understudy) -> None:
             assert len(line) + 1 + len(word) > 76
 
 
+@pytest.mark.pipeline
 def test_help_imports_neither_the_registered_commands_nor_anything_heavy() -> None:
     heavy = (
         "dagster dbt torch polars pandas duckdb pydantic gymnasium numpy pandera sim orchestration"
@@ -72,6 +76,7 @@ def test_help_imports_neither_the_registered_commands_nor_anything_heavy() -> No
     assert done.stderr.strip() == "[]"
 
 
+@pytest.mark.pipeline
 def test_without_arguments_the_help_is_shown_and_the_code_is_2(understudy: Understudy) -> None:
     done = understudy()
     assert done.returncode == 2
@@ -81,7 +86,7 @@ def test_without_arguments_the_help_is_shown_and_the_code_is_2(understudy: Under
 def test_version_is_the_package_version() -> None:
     result = CliRunner().invoke(app, ["--version"])
     assert result.exit_code == 0
-    assert result.stdout == f"understudy {importlib.metadata.version('understudy')}\n"
+    assert result.stdout == f"understudy {importlib.metadata.version('understudy-recsys')}\n"
 
 
 @pytest.mark.parametrize("kind", SUBCLASSES)
@@ -94,6 +99,7 @@ def test_an_error_is_one_line_with_the_exit_code_of_its_class(kind: str) -> None
     assert done.stdout == ""
 
 
+@pytest.mark.pipeline
 def test_an_error_is_json_on_stdout_when_json_is_wanted(understudy: Understudy) -> None:
     done = understudy("fail", "ReleaseError", "--json")
     assert done.returncode == 6
@@ -134,6 +140,7 @@ def test_debug_after_a_double_dash_is_an_ordinary_word() -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.pipeline
 def test_an_unexpected_exception_is_one_line_that_asks_for_a_report(
     understudy: Understudy,
 ) -> None:
@@ -164,6 +171,7 @@ def test_wrong_usage_is_one_line_with_code_2(words: list[str], expected: str) ->
     assert "--help)" in done.stderr
 
 
+@pytest.mark.pipeline
 def test_wrong_usage_is_json_too(understudy: Understudy) -> None:
     done = understudy("status", "--jsno", "--json")
     assert done.returncode == 2
@@ -172,10 +180,12 @@ def test_wrong_usage_is_json_too(understudy: Understudy) -> None:
     assert error["hint"] == "see understudy status --help"
 
 
+@pytest.mark.pipeline
 def test_a_registered_group_of_commands_works(understudy: Understudy) -> None:
     assert understudy("group", "inner", "all").stdout == "hello all\n"
 
 
+@pytest.mark.pipeline
 def test_a_registered_command_that_is_gone_is_a_named_error(understudy: Understudy) -> None:
     done = understudy("gone")
     assert done.returncode == 2
@@ -184,6 +194,7 @@ def test_a_registered_command_that_is_gone_is_a_named_error(understudy: Understu
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.pipeline
 @pytest.mark.parametrize("words", [["wait"], ["wait", "--json"]])
 def test_an_interrupt_is_one_line_and_code_130(words: list[str], popen: Popen) -> None:
     process = popen(*words)
@@ -196,6 +207,20 @@ def test_an_interrupt_is_one_line_and_code_130(words: list[str], popen: Popen) -
     assert bool(out) == ("--json" in words)
 
 
+@pytest.mark.parametrize("words", [["run"], ["--debug", "personas"], ["agents"]])
+def test_interrupted_command_says_that_it_resumes(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def call() -> None:
+        raise KeyboardInterrupt
+
+    assert guarded(call, words, debug=False) == 130
+    assert "the same command resumes" in capsys.readouterr().err
+    assert guarded(call, ["episode"], debug=False) == 130
+    assert capsys.readouterr().err == "error: interrupted\n"
+
+
+@pytest.mark.pipeline
 @pytest.mark.parametrize("words", [["chatter"], ["config", "show"], ["config", "show", "--json"]])
 def test_a_reader_that_goes_away_ends_it_quietly(words: list[str], popen: Popen) -> None:
     process = popen(*words)
@@ -208,6 +233,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(words: list[str], popen: Popen)
     assert err == b""
 
 
+@pytest.mark.pipeline
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a full device")
 def test_an_error_that_cant_be_printed_still_has_its_exit_code() -> None:
     script = Path(sys.executable).parent / "understudy"
@@ -216,6 +242,7 @@ def test_an_error_that_cant_be_printed_still_has_its_exit_code() -> None:
     assert done.returncode == 2
 
 
+@pytest.mark.pipeline
 def test_completion_offers_commands_and_releases(understudy: Understudy, home: Path) -> None:
     done = understudy(
         _UNDERSTUDY_COMPLETE="complete_bash", COMP_WORDS="understudy st", COMP_CWORD="1"

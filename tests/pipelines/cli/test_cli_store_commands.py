@@ -88,6 +88,7 @@ def test_status_of_releases_leaves_out_tables(own_home: Path) -> None:
     assert "interactions" not in call(own_home, "status", "--releases").stdout
 
 
+@pytest.mark.pipeline
 def test_status_tells_a_write_in_progress_from_one_that_was_killed(tmp_path: Path) -> None:
     home = tmp_path / "home"
     code = (

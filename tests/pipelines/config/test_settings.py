@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -212,6 +213,7 @@ def test_the_data_folders_path_is_not_identity() -> None:
     assert one.identity() == two.identity()
 
 
+@pytest.mark.pipeline
 @given(st.dictionaries(st.text(), st.integers(min_value=-(2**53), max_value=2**53)))
 def test_the_identity_hash_ignores_the_order_of_keys(value: dict[str, int]) -> None:
     assert identity_hash(value) == identity_hash(dict(reversed(list(value.items()))))
@@ -230,3 +232,47 @@ def test_every_field_is_documented(section: type[Section]) -> None:
     for name, field in section.model_fields.items():
         assert field.description, f"{section.__name__}.{name}"
         assert field.description.rstrip().endswith((".", ")")), name
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("personas.count", "abc", "takes a whole number from 1 to 10000000, not abc"),
+        ("personas.count", "0", "takes a whole number from 1 to 10000000, not 0"),
+        ("personas.count", "", 'takes a whole number from 1 to 10000000, not ""'),
+        ("personas.count", {"x": 1}, 'takes a whole number from 1 to 10000000, not {"x": 1}'),
+        ("personas.writer", "poet", "takes one of statistical, model, not poet"),
+        ("splits.test", "-1", "takes a number from 0 to 1, not -1"),
+        ("serving.timeout", "0", "takes a number above 0, not 0"),
+        ("serving.prefix_reuse", "maybe", "takes true or false, not maybe"),
+        ("world.folder", [1], "takes a path, not [1]"),
+        ("traits.activity", [1, "x"], 'a list of 2 (each a number from 0 to 1), not [1, "x"]'),
+        ("world.sample", "3", "takes a mapping of settings"),
+        ("scoring.rater", "oracle", "or module:Class of a rater of your own, not oracle"),
+        ("scoring.ensemble", [{"ratr": 1}], "unknown setting scoring.ensemble.ratr"),
+    ],
+)
+def test_refused_value_is_shown_with_what_the_setting_takes(
+    key: str, value: Any, says: str
+) -> None:
+    tree: Any = value
+    for part in reversed(key.split(".")):
+        tree = {part: tree}
+    with pytest.raises(ConfigError) as refused:
+        load_settings(None, tree, {})
+    assert key in str(refused.value)
+    assert says in str(refused.value)
+    assert "command line" in str(refused.value)
+    assert "Input should" not in str(refused.value)
+
+
+def test_refused_value_of_an_environment_variable_names_its_origin() -> None:
+    with pytest.raises(ConfigError, match="not ten: environment"):
+        load_settings(environ={"UNDERSTUDY_PERSONAS__COUNT": "ten"})
+
+
+@pytest.mark.parametrize("name", ["UNDERSTUDY_SERVING", "UNDERSTUDY_TMDB__TOKEN"])
+def test_refused_value_that_may_be_a_secret_is_not_shown(name: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_settings(environ={name: '["s3cret"]'})
+    assert "s3cret" not in str(refused.value)

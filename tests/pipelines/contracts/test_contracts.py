@@ -42,7 +42,7 @@ def _raw(**changes: list[object]) -> pl.DataFrame:
     ("frame", "message"),
     [
         (_raw(rating=[7.0, 1.0]), "rating"),
-        (_raw(user_id=[0, 1]), "user_id"),
+        (_raw(user_id=[-1, 1]), "user_id"),
         (_raw(rating=[None, 1.0]), "rating"),
         (_raw(user_id=[1, 1]), r"share a key \(user_id, movie_id\)"),
         (_raw().drop("rating"), r"missing \['rating'\]"),

@@ -23,7 +23,7 @@ from pipelines.embeddings.testing import EmbedderContract
 from pipelines.errors import EngineError, IntegrityError
 from pipelines.instructions import portable
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.pipeline
 
 
 @pytest.fixture(scope="module")

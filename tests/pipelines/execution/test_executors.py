@@ -91,7 +91,7 @@ class Doomed(Squares):
 def test_without_ray_the_executor_names_the_extra(monkeypatch):
     monkeypatch.delitem(sys.modules, "pipelines.execution._ray", raising=False)
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r"execution.executor=ray.*understudy\[cluster\]"):
+    with pytest.raises(ConfigError, match=r"execution.executor=ray.*understudy-recsys\[cluster\]"):
         open_executor(ExecutionSettings(executor="ray"))
 
 
@@ -112,7 +112,7 @@ def test_a_cluster_of_other_versions_is_refused_with_both_sides(monkeypatch):
     assert "\n" not in told
 
 
-@pytest.mark.slow
+@pytest.mark.night
 class TestRayExecutor(ExecutorContract):
     @pytest.fixture(scope="class")
     @classmethod
@@ -186,7 +186,7 @@ class TestRayExecutor(ExecutorContract):
             list(executor.map(Squares(tmp_path), pieces, lambda _: None))
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_an_address_where_no_cluster_is_is_a_setting_that_is_wrong():
     pytest.importorskip("ray", reason="the extra `cluster` is not installed")
     settings = ExecutionSettings(executor="ray", address="127.0.0.1:9")
@@ -216,7 +216,7 @@ finally:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_ctrl_c_on_the_driver_leaves_no_process(tmp_path):
     pytest.importorskip("ray", reason="the extra `cluster` is not installed")
     script = DRIVER.replace("sys.argv[1]", repr(str(tmp_path)))

@@ -17,8 +17,10 @@ from support import small_release
 from typer.testing import CliRunner
 
 from pipelines.cli.main import app
+from pipelines.config import Settings
 from pipelines.errors import ConfigError, ReleaseError, StoreError
 from pipelines.exports import ExportOptions, export_release, push_to_hub
+from pipelines.sources import RejectLog, Workspace, open_source
 from pipelines.store import Release
 
 #: 6 personas times 24 films, one pair never scored and one refused.
@@ -68,6 +70,21 @@ def test_movielens_has_scored_pairs_only(generated: Release, tmp_path: Path) -> 
     users = rows(tmp_path / "ml" / "users.csv")
     assert (users[2]["userId"], users[2]["user_id"]) == ("3", "persona:default:2")
     assert written["scale"] == "1-5"
+
+
+def test_movielens_export_is_read_by_our_own_reader(generated: Release, tmp_path: Path) -> None:
+    people = ExportOptions(users="people")
+    export_release(generated, "movielens", tmp_path / "data" / "movielens", people)
+    settings = Settings(world={"folder": tmp_path / "data"})
+    work = Workspace(tmp_path / "work", settings, RejectLog(tmp_path / "rejects"))
+    work.scratch.mkdir()
+    heights = {
+        table.dataset.removeprefix("raw.movielens_"): sum(batch.height for batch in table.batches)
+        for table in open_source("movielens", settings).read(tmp_path / "data", work)
+    }
+    # 17 films have two genres, six have one, the last has none.
+    assert heights == {"movies": 24, "ratings": PEOPLE_RATINGS, "links": 24, "tags": 41, "users": 0}
+    assert not any(batch.height for batch in work.rejects.batches())
 
 
 def test_people_and_personas_are_never_mixed(generated: Release, tmp_path: Path) -> None:
@@ -206,6 +223,7 @@ def test_facts_from_left_out_columns_are_left_out(home: Path, tmp_path: Path) ->
     ]
 
 
+@pytest.mark.pipeline
 @pytest.mark.parametrize("form", ["huggingface", "recbole"])
 def test_join_script_adds_texts_of_an_own_release(
     form: str, home: Path, real: Release, tmp_path: Path

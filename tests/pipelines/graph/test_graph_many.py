@@ -110,6 +110,7 @@ def test_chunks_and_blocks_do_not_change_answers(monkeypatch):
     assert rows(memory.retrieve_many(users, items, k=4)) == whole
 
 
+@pytest.mark.pipeline
 @settings(max_examples=40, deadline=None)
 @given(
     given_=st.lists(

@@ -368,6 +368,7 @@ VECTORS = vectors(m1=[1.0, 0.0], m2=[0.6, 0.8], m3=[0.0, 1.0], m4=[-0.6, 0.8])
 TYPES.update({"occupation": "Occupation", "age": "Age"})
 
 
+@pytest.mark.pipeline
 @settings(max_examples=60, deadline=None)
 @given(
     base=st.lists(
@@ -422,6 +423,7 @@ def test_adding_and_asking_equals_building_from_scratch(base, added, rated):
                 assert a.paths == pytest.approx(b.paths)
 
 
+@pytest.mark.pipeline
 @settings(max_examples=25, deadline=None)
 @given(
     cells=st.dictionaries(
@@ -679,6 +681,7 @@ def test_titles_and_years_may_be_unknown():
     ]
 
 
+@pytest.mark.pipeline
 def test_no_model_library_is_loaded_for_it():
     import subprocess
 

@@ -13,7 +13,7 @@ from support.graphs import movie_triples
 from pipelines.config import GraphSettings
 from pipelines.graph import GraphMemory
 
-pytestmark = [pytest.mark.shared_data, pytest.mark.slow]
+pytestmark = [pytest.mark.shared_data, pytest.mark.night]
 
 
 @pytest.fixture(scope="module")

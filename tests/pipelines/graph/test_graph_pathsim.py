@@ -307,6 +307,7 @@ def test_an_item_is_wholly_similar_to_itself_and_similarity_is_mutual_and_bounde
         assert own.max() <= 1 + 1e-12
 
 
+@pytest.mark.pipeline
 @settings(max_examples=60, deadline=None)
 @given(rated=edges, genres=edges, order=st.permutations(range(6)))
 def test_names_do_not_matter(rated, genres, order):

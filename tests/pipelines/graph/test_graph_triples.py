@@ -164,6 +164,7 @@ def test_every_relation_of_the_schema_has_its_inverse_edge_for_edge():
         assert set(there.select("head", "tail").rows()) == set(back.select("tail", "head").rows())
 
 
+@pytest.mark.pipeline
 @settings(max_examples=50, deadline=None)
 @given(
     cells=st.dictionaries(

@@ -123,7 +123,7 @@ def test_text_of_personas_and_items_is_no_markup_of_the_page(tmp_path: Path) -> 
 def test_judges_get_the_same_replies_in_orders_and_under_names_of_their_own(tmp_path: Path) -> None:
     made = export_questionnaire(_cases(), tmp_path / "q", judges=2)
     first, second = (
-        [row["entry"] for row in csv.DictReader(path.open(encoding="utf-8"))]
+        [row["entry"] for row in csv.DictReader(path.read_text("utf-8").splitlines())]
         for path in made.sheets
     )
     assert len(first) == len(second) == 6

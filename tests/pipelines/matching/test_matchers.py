@@ -61,7 +61,7 @@ class TestForeignFile(MatcherContract):
         return open_matcher(Settings(matching=settings), f"{self.path}:Mine")
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_real_model_fills_every_attribute_and_a_rerun_asks_nothing(
     tiny_model: Path, tmp_path: Path
 ) -> None:

@@ -134,6 +134,7 @@ def test_imported_and_generated_personas_stand_in_one_table_that_its_readers_tak
     assert lines == ["somebody (persona:imported:0000000)", TEXT]
 
 
+@pytest.mark.pipeline
 @settings(max_examples=50, deadline=None)
 @given(
     st.lists(

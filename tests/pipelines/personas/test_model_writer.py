@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from pipelines.personas import (
     load_writer,
     sample_attributes,
 )
-from pipelines.personas._gates import TextGates
+from pipelines.personas._gates import FAULTS, TextGates
 from pipelines.personas._slots import slots_grammar
 from pipelines.personas.testing import WriterContract
 from pipelines.prompts import persona_prompt_digest
@@ -71,6 +72,7 @@ class TestAPlanWithBlanks(WriterContract):
         return writer(scripted(), settings(style="slots"))
 
 
+@pytest.mark.pipeline
 class TestATinyModelAsWriter(WriterContract):
     """Replies of a real model, which knows nothing."""
 
@@ -99,8 +101,10 @@ def test_a_model_that_decides_on_genres_fills_the_columns() -> None:
         return draw_reply(request)
 
     model = writer(scripted(watched), settings(genres="model", count=30))
-    frame = generate(settings(genres="model", count=30, cohort="c"), writer=model)
+    chosen = settings(genres="model", count=30, cohort="c", min_age=4)
+    frame = generate(chosen, writer=model)
     CONTRACTS["movies.personas"].validate(frame)
+    assert frame["age"].min() < 13
     assert set(frame["writer"]) == {"scripted-writer"}
     for row in frame.iter_rows(named=True):
         assert row["likes"]
@@ -109,7 +113,7 @@ def test_a_model_that_decides_on_genres_fills_the_columns() -> None:
         if row["age"] < 13:
             assert not {"Crime", "Horror", "Thriller"} & {*row["likes"], *row["dislikes"]}
     # It is the model's word, not the sampler's.
-    sampled = sample_attributes(7, "c", np.arange(30))
+    sampled = sample_attributes(7, "c", np.arange(30), min_age=4)
     assert frame["likes"].to_list() != sampled["likes"].to_list()
     assert "Give an opinion of: Action" in asked[-1].messages[1].content
 
@@ -245,6 +249,25 @@ def test_a_text_that_fails_every_time_is_invalid_and_refuses_the_cohort() -> Non
     assert model.tally.calls == 4
     with pytest.raises(AnswerError, match=r"2 of 2 personas have no description.*2 invalid"):
         generate(settings(count=2), writer=writer(scripted(), settings(), gates=TextGates()))
+
+
+def test_refused_cohort_names_the_gate_and_shows_a_text() -> None:
+    with pytest.raises(AnswerError) as refused:
+        generate(settings(count=2), writer=writer(scripted(), settings(), gates=TextGates()))
+    shown = re.search(r"gate ([a-z_, ]+) refused: (.+) \(2 invalid", str(refused.value))
+    assert shown is not None, refused.value
+    assert set(shown[1].split(", ")) <= set(FAULTS)
+    assert 0 < len(shown[2]) <= 201
+
+
+def test_model_that_writes_no_usable_text_is_asked_for_one_batch_only() -> None:
+    model = writer(scripted(), settings(draws=2, count=400), gates=TextGates())
+    frames = generate_batches(
+        settings(count=400), writer=model, batch=100, first_batch=3, error_budget=0.5
+    )
+    with pytest.raises(AnswerError, match="3 of 3 personas have no description"):
+        next(frames)
+    assert model.tally.calls == 6
 
 
 def test_a_failed_text_within_the_error_budget_leaves_its_persona_out() -> None:

@@ -14,13 +14,14 @@ from pipelines.personas import (
     load_lists,
     sample_attributes,
 )
+from pipelines.personas._lists import MAX_AGE, MIN_AGE
 
 LARGE = 60_000
 
 
 @pytest.fixture(scope="module")
 def people() -> pl.DataFrame:
-    return sample_attributes(7, "default", np.arange(LARGE)).with_columns(
+    return sample_attributes(7, "default", np.arange(LARGE), min_age=MIN_AGE).with_columns(
         first=pl.col("name").str.split(" ").list.first(),
         surname=pl.col("name").str.split(" ").list.last(),
     )
@@ -53,6 +54,37 @@ def test_ages_follow_the_census_bands(people):
     # 60,000 draws: a total variation of 0.01 would be ten times what chance gives.
     assert 0.5 * np.abs(share - lists.age_shares).sum() < 0.01
     assert (people["age"].min(), people["age"].max()) == (4, 94)
+
+
+def test_people_are_adults_by_default():
+    assert sample_attributes(7, "default", np.arange(LARGE))["age"].min() == 18
+
+
+@pytest.mark.parametrize("min_age", [18, 22, 65, 94])
+def test_ages_from_a_minimum_on_have_the_census_shares(min_age):
+    lists = load_lists()
+    people = sample_attributes(7, "default", np.arange(LARGE), min_age=min_age)
+    years = np.arange(min_age, MAX_AGE + 1)
+    band = lists.age_bands.of(years)
+    # Ages of a band are equally frequent.
+    share = lists.age_shares[band] / (lists.age_bands.high - lists.age_bands.low + 1)[band]
+    found = np.bincount(people["age"] - min_age, minlength=len(years)) / LARGE
+    assert people["age"].min() == min_age
+    assert 0.5 * np.abs(found - share / share.sum()).sum() < 0.02
+
+
+def test_everything_but_the_age_has_the_shares_of_adults(people):
+    adults = people.filter(pl.col("age") >= 18)
+    drawn = sample_attributes(8, "default", np.arange(LARGE))
+    for column in ("gender", "job", "hobby", "likes", "leniency", "activity"):
+        counts = [
+            dict(frame[column].explode().value_counts(normalize=True).iter_rows())
+            for frame in (adults.explode(column) if column == "likes" else adults, drawn)
+        ]
+        values = set(counts[0]) | set(counts[1])
+        distance = 0.5 * sum(abs(counts[0].get(v, 0) - counts[1].get(v, 0)) for v in values)
+        # Chance alone gives 0.03 for the 150 jobs.
+        assert distance < 0.045, column
 
 
 def test_women_are_more_frequent_the_older_the_group(people):
@@ -132,6 +164,7 @@ def test_children_and_adults_have_hobbies_of_their_own(people):
     assert people.filter(hobby="tasting wine")["age"].min() >= 18
 
 
+@pytest.mark.pipeline
 def test_likes_are_never_empty_sorted_and_disjoint_from_dislikes(people):
     assert people["likes"].list.len().min() >= 1
     assert people["likes"].list.set_intersection(people["dislikes"]).list.len().max() == 0
@@ -154,7 +187,7 @@ def test_opinions_are_favourable_in_the_shares_of_the_source(people):
 @pytest.mark.parametrize("domain", ["movies", "books", "games", "products"])
 def test_nobody_has_an_opinion_before_the_age_that_the_list_states(domain):
     lists = load_lists(domain)
-    people = sample_attributes(3, "ages", np.arange(8_000), lists)
+    people = sample_attributes(3, "ages", np.arange(8_000), lists, min_age=MIN_AGE)
     assert people["likes"].list.len().min() >= 1
     assert people["likes"].list.set_intersection(people["dislikes"]).list.len().max() == 0
     for side in ("likes", "dislikes"):

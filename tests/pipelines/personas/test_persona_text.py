@@ -26,7 +26,7 @@ DOMAINS = ("movies", "books", "games", "products")
 
 @pytest.fixture(scope="module", params=DOMAINS)
 def cohort(request) -> pl.DataFrame:
-    return generate(PersonaSettings(count=3_000), cohort=request.param)
+    return generate(PersonaSettings(count=3_000, min_age=4), cohort=request.param)
 
 
 class TestStatisticalWriter(WriterContract):

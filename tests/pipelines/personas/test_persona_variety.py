@@ -18,6 +18,7 @@ def test_figures_of_texts_counted_by_hand():
     assert len(sentences("Ana is from St. Louis. 9-year-old Bo is, too! He plays.")) == 3
 
 
+@pytest.mark.pipeline
 @pytest.mark.parametrize("domain", ["movies", "books", "games", "products"])
 def test_ten_thousand_descriptions_differ_and_hardly_a_sentence_comes_back(domain):
     texts = generate(PersonaSettings(count=10_000), cohort=domain)["description"]

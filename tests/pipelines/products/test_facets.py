@@ -150,6 +150,7 @@ def test_thirty_facets_are_kept_whole_ones_before_the_most_even_words() -> None:
     assert sum(f.startswith("word:wordl") for f in found) == 20
 
 
+@pytest.mark.pipeline
 @given(st.lists(st.tuples(
     st.lists(st.sampled_from(WORDS)),
     st.one_of(st.none(), st.sampled_from([1.0, 2.0, 5.0, 7.5])),

@@ -94,6 +94,7 @@ def test_moved_ratings_stop_with_the_values_that_moved_most(world: Any) -> None:
     assert record.details["rows"][0]["rating"] == "5.0"
 
 
+@pytest.mark.pipeline
 def test_ages_of_another_seed_are_no_drift(world: Any) -> None:
     from pipelines.config import PersonaSettings
     from pipelines.personas import generate
@@ -186,8 +187,8 @@ def test_a_failed_expectation_stops_the_release(world: Any, tmp_path: Path) -> N
     frame = world.frames["movies.items"]
     _inventory(store, "a" * 64)
     good = _publish(store, world.settings, _commit(store, frame, "a" * 64))
-    bare = frame.with_columns(overview=pl.lit(None, pl.String))
-    with pytest.raises(ReleaseError, match="plot_coverage failed"):
+    bare = frame.with_columns(genres=pl.lit([], pl.List(pl.String)))
+    with pytest.raises(ReleaseError, match="genre_coverage failed"):
         _publish(store, world.settings, _commit(store, bare, "a" * 64))
     assert store.release("movies@latest").version == good.version
 

@@ -41,6 +41,7 @@ print([e for e in seen if "__pycache__" not in str(e)])
 """
 
 
+@pytest.mark.pipeline
 def test_a_run_opens_no_connection_and_writes_no_file(tmp_path: Path) -> None:
     folders = {name: tmp_path / name for name in ("HOME", "TMPDIR", "work")}
     for folder in folders.values():
@@ -65,6 +66,7 @@ def test_a_run_opens_no_connection_and_writes_no_file(tmp_path: Path) -> None:
     assert [p for folder in folders.values() for p in folder.rglob("*")] == []
 
 
+@pytest.mark.pipeline
 def test_importing_the_package_loads_nothing_heavy() -> None:
     code = (
         "import sys, pipelines.quality; heavy = {'great_expectations', 'pandas', 'matplotlib', "

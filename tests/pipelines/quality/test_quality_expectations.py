@@ -10,8 +10,10 @@ import pytest
 from support.bad_domain_tables import bad_domain
 from support.bad_tables import BAD
 
+from pipelines.config import PersonaSettings
 from pipelines.domains import DOMAINS
 from pipelines.errors import ContractError
+from pipelines.personas import generate
 from pipelines.quality import SUITES, PersonaTargets, check_dataset, required_checks
 from pipelines.store import CheckRecord, Snapshot
 
@@ -171,6 +173,36 @@ def test_a_source_without_links_owes_no_tmdb_features(world: Any) -> None:
     assert "skipped" not in records["genre_coverage"].details
 
 
+def _films_without_plots(frame: pl.DataFrame, records: pl.Expr) -> pl.DataFrame:
+    nothing = pl.lit([], pl.List(pl.String))
+    return frame.with_columns(
+        has_tmdb=records,
+        overview=pl.lit(None, pl.String),
+        actors=nothing,
+        directors=nothing,
+    )
+
+
+def test_links_without_any_record_owe_no_features(world: Any) -> None:
+    none = world.broken("movies.items", lambda f: _films_without_plots(f, pl.lit(False)))
+    records = _check(world, none)
+    for name in ("plot_coverage", "cast_coverage", "director_coverage"):
+        assert records[name].status == "not applicable"
+        assert "no item has a TMDB record" in records[name].details["skipped"]
+
+
+def test_few_records_warn_and_name_the_remedy(world: Any) -> None:
+    one = pl.int_range(pl.len()) == 0
+    few = world.broken("movies.items", lambda f: _films_without_plots(f, one))
+    records = _check(world, few)
+    for name in ("plot_coverage", "cast_coverage", "director_coverage"):
+        assert records[name].passed is False
+        assert not records[name].blocks
+        message = records[name].details["message"]
+        assert "tmdb/movies.jsonl" in message
+        assert "UNDERSTUDY_TMDB__TOKEN" in message
+
+
 def test_given_context_wins_over_the_current_table(world: Any) -> None:
     fewer = world.broken("movies.items", lambda f: f.head(140))
     table = world.tables["movies.item_embeddings"]
@@ -208,6 +240,23 @@ def test_persona_targets_can_be_given(world: Any) -> None:
         "gender_balance"
     ]
     assert not record.passed
+
+
+@pytest.mark.parametrize(("drawn_from", "stated"), [(18, 18), (4, 4), (4, 18), (40, 18), (4, None)])
+def test_ages_are_compared_with_people_from_the_minimum_age_on(
+    world: Any, drawn_from: int, stated: int | None
+) -> None:
+    # Equal rows would be one version.
+    seed = 100 * drawn_from + (stated or 0)
+    people = generate(PersonaSettings(count=2_000, seed=seed, min_age=drawn_from))
+    cohort = {"count": 2_000} | ({} if stated is None else {"min_age": stated})
+    snapshot = world.store.commit(
+        "movies.personas", people, code_version="aged", config={"cohorts": {"default": cohort}}
+    )
+    world.store.point("movies.personas", world.tables["movies.personas"].version)
+    records = _check(world, snapshot)
+    # A cohort of before the setting states none, and has children.
+    assert records["age_distribution"].passed == (drawn_from == (stated or 4))
 
 
 def test_unknown_dataset_and_wrong_snapshot_are_errors(world: Any) -> None:

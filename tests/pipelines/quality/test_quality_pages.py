@@ -257,6 +257,18 @@ def test_summary_counts_what_is_there(world: Any) -> None:
     assert json.loads(json.dumps(summary)) == summary
 
 
+def test_card_lists_rejected_rows_before_its_tables(world: Any) -> None:
+    summary = release_summary(world.store, _tables(world))
+    rejected = {"file": "ratings.csv", "rejected": 2, "rows": 40, "share": 0.05}
+    first = [{"line": 7, "reason": "off_scale", "text": "1,2,|9.0|,3"}]
+    card = _card(world, summary=summary | {"rejected": [rejected | {"first": first}]})
+    before = card.partition("\n## ")[0]
+    assert "2 of 40 rows rejected" in before
+    assert "line 7 off" in before
+    assert "|9.0|" not in card  # escaped
+    assert "rejected" not in _card(world, summary=summary).partition("\n## ")[0]
+
+
 def test_interval_of_the_mean_is_over_users() -> None:
     from pipelines.quality._summary import _cluster_mean
 
@@ -448,6 +460,8 @@ def test_targets_are_shares() -> None:
     assert sum(share for *_, share in targets.ages) == pytest.approx(1)
     assert sum(targets.genders.values()) == pytest.approx(1)
     assert 0.5 < targets.genders["female"] < 0.52
+    assert targets.ages[0][:2] == (18, 19)
+    assert persona_targets(4).ages[0][0] == 4
     assert all(
         0 < share <= 1 for shares in targets.favourable.values() for share in shares.values()
     )

@@ -28,6 +28,7 @@ def _alike(items: pl.DataFrame, ratings: pl.DataFrame) -> tuple[pl.DataFrame, pl
     )
 
 
+@pytest.mark.pipeline
 @pytest.mark.parametrize(
     ("films", "users", "personas", "change"),
     [(2, 1, 1, None), (2, 1, 1, _alike), (7, 3, 4, _alike), (40, 9, 30, None)],

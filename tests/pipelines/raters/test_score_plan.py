@@ -170,6 +170,7 @@ def test_above_the_limit_all_personas_score_the_same_whole_sets():
     assert frame["inclusion"].unique().to_list() == [0.333333]
 
 
+@pytest.mark.pipeline
 def test_an_item_of_several_sets_is_planned_with_the_chance_that_one_of_them_is_taken():
     """Two of four sets are taken; an item in two of the four is left out with (2/4)(1/3)."""
     sets = {"a": [0, 1], "b": [0, 2], "c": [0, 3], "d": [0, 4]}

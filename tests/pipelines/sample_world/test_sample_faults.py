@@ -43,6 +43,7 @@ def python(code: str, *args: object) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.pipeline
 @pytest.mark.faults
 @pytest.mark.parametrize("calls", [1, 3, 5])
 def test_killed_half_way_it_leaves_no_world_and_the_next_run_cleans_up(

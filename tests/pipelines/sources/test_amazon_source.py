@@ -115,10 +115,10 @@ GOOD_2023 = review_2023("AE1", B).decode()
         (GOOD_2018.replace('"overall":5.0', '"overall":6.0'), "off_scale"),
         (GOOD_2018.replace('"overall":5.0', '"overall":0.0'), "off_scale"),
         (GOOD_2018.replace('"overall":5.0', '"overall":3.5'), "off_scale"),
-        (GOOD_2018.replace('"overall":5.0', '"overall":"5"'), "bad_rating"),
+        (GOOD_2018.replace('"overall":5.0', '"overall":"4,5"'), "bad_rating"),
         (GOOD_2018.replace('"overall":5.0,', ""), "bad_rating"),
         (GOOD_2018.replace('"A1"', '""'), "bad_id"),
-        (GOOD_2018.replace('"A1"', "17"), "bad_id"),
+        (GOOD_2018.replace('"A1"', "1.5"), "bad_id"),
         (GOOD_2018.replace(A, "../etc"), "bad_id"),
         (GOOD_2018.replace("1296000000", "1296000000000"), "bad_timestamp"),
         (GOOD_2018.replace("1296000000", '"06 17, 2018"'), "bad_timestamp"),
@@ -136,6 +136,57 @@ def test_a_faulty_review_of_2018_is_listed_with_line_and_reason(
     assert rejected(tables) == [(2, reason)]
     assert tables["rejected"].read()["text"][0] == line[:500]
     assert tables["reviews_2018"].read()["line"].to_list() == [1, 3]
+
+
+def test_numbers_of_pandas_are_read(data: Path) -> None:
+    line = GOOD_2018.replace('"A1"', "17").replace('"overall":5.0', '"overall":"5"')
+    line = line.replace("1296000000", '"1296000000.0"').replace('"verified":true', '"verified":1.0')
+    write_lines(data / "amazon/2018/Books_5.json.gz", [line.encode(), b"", b" "])
+    tables = ingested(data, limit=0.0)
+    row = tables["reviews_2018"].read().row(0, named=True)
+    assert (row["reviewer_id"], row["overall"], row["verified"]) == ("17", 5.0, True)
+    assert row["unix_review_time"] == 1_296_000_000
+
+
+def test_structures_as_text_and_nested_lists_are_read(data: Path) -> None:
+    product = orjson.loads(meta_2023(B))
+    details = '{"Publisher": "House (May 2, 2006)"}'
+    nested = {"details": details, "categories": [["Books", "Romance"]], "price": "9.99"}
+    literal = {"details": "{'Publisher': None}", "categories": "['Books', 'Romance']"}
+    broken = {"details": '{"Publisher": '}
+    path = data / "amazon/2023/meta_Kindle_Store.jsonl.gz"
+    write_lines(path, [orjson.dumps(product | each) for each in (nested, literal, broken)])
+    tables = ingested(data)
+    products = tables["meta_2023"].read()
+    assert [orjson.loads(d) for d in products["details"]] == [
+        {"Publisher": "House (May 2, 2006)"},
+        {"Publisher": None},
+    ]
+    assert products["categories"].to_list() == [["Books", "Romance"]] * 2
+    fault = tables["rejected"].read().row(0, named=True)
+    assert (fault["reason"], fault["field"], fault["value"]) == (
+        "wrong_type",
+        "details",
+        '{"Publisher": ',
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "field", "value"),
+    [
+        (('"parent_asin"', '"other"'), "parent_asin", None),
+        (("1555200000000", "-5364000000"), "timestamp", "-5364000000"),
+        (("1555200000000", "1555200000"), "timestamp", "1555200000"),
+        (('"rating":5.0', '"rating":3.5'), "rating", "3.5"),
+    ],
+)
+def test_a_rejected_row_names_field_and_value(
+    data: Path, changed: tuple[str, str], field: str, value: str | None
+) -> None:
+    bad = GOOD_2023.replace(*changed).encode()
+    write_lines(data / "amazon/2023/Kindle_Store.jsonl", [GOOD_2023.encode(), bad])
+    fault = ingested(data)["rejected"].read().row(0, named=True)
+    assert (fault["line"], fault["field"], fault["value"]) == (2, field, value)
 
 
 @pytest.mark.parametrize(
@@ -223,6 +274,31 @@ def test_files_are_sorted_out_by_folder_and_name(data: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "category"),
+    [
+        ("books.jsonl.gz", "Books"),
+        ("META_BOOKS.jsonl", "Books"),
+        ("Kindle-Store.JSONL", "Kindle_Store"),
+        ("reviews_Books_5.json.gz", "Books"),
+        ("meta_sports & outdoors.json", "Sports_and_Outdoors"),
+        ("AMAZON_FASHION.json", "AMAZON_FASHION"),
+        ("Toys_small.json", "Toys_small"),
+    ],
+)
+def test_categories_are_known_in_other_spellings(tmp_path: Path, name: str, category: str) -> None:
+    write_lines(tmp_path / "amazon/2018" / name, [b"{}"])
+    (found,) = find_files(tmp_path, settings_for(tmp_path).data.amazon)
+    assert found.category == category
+    assert found.kind == ("meta" if "meta" in name.lower() else "reviews")
+
+
+def test_a_name_that_only_resembles_books_is_an_error(tmp_path: Path) -> None:
+    write_lines(tmp_path / "amazon/2018/meta_Books_small.json", [b"{}"])
+    with pytest.raises(SourceError, match=r"resembles a source file's \(Books, Kindle_Store\)"):
+        find_files(tmp_path, settings_for(tmp_path).data.amazon)
+
+
 def test_files_beside_the_folders_are_of_the_edition_that_their_suffix_says(tmp_path: Path) -> None:
     for name in ("Books.json", "Books.jsonl.gz"):
         write_lines(tmp_path / "amazon" / name, [b"{}"])
@@ -279,6 +355,7 @@ def test_equal_files_are_read_once(data: Path) -> None:
 # --- real files -----------------------------------------------------------------------------
 
 
+@pytest.mark.pipeline
 @pytest.mark.shared_data
 def test_every_line_of_the_real_files_is_taken(shared_data: Path, tmp_path: Path) -> None:
     settings = Settings(world={"folder": shared_data}, runtime={"home": tmp_path / "home"})

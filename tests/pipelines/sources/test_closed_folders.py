@@ -59,6 +59,7 @@ def test_every_source_has_a_place() -> None:
     assert set(PLACES) == set(SOURCES)
 
 
+@pytest.mark.pipeline
 @pytest.mark.parametrize("mode", [0o000, 0o444], ids=["closed", "listed but not entered"])
 @pytest.mark.parametrize("name", PLACES)
 def test_a_closed_folder_is_named_and_is_no_absent_source(name: str, mode: int) -> None:
@@ -91,6 +92,7 @@ INNER = {
 }
 
 
+@pytest.mark.pipeline
 @pytest.mark.parametrize("mode", [0o000, 0o444], ids=["closed", "listed but not entered"])
 @pytest.mark.parametrize("name", INNER)
 def test_closed_inner_folder_is_named(name: str, mode: int) -> None:
@@ -109,6 +111,7 @@ def test_closed_inner_folder_is_named(name: str, mode: int) -> None:
     assert str(file.parent) in last
 
 
+@pytest.mark.pipeline
 @pytest.mark.parametrize("name", PLACES)
 def test_closed_file_is_named(name: str) -> None:
     code = CODE.replace("source.present, source.feeds, source.files", "read_first,")
@@ -128,6 +131,7 @@ def test_closed_file_is_named(name: str) -> None:
     assert file.name in result.stdout
 
 
+@pytest.mark.pipeline
 @pytest.mark.parametrize("mode", [0o000, 0o444], ids=["closed", "listed but not entered"])
 def test_a_closed_data_folder_is_named(mode: int) -> None:
     code = (

@@ -18,7 +18,15 @@ import pytest
 from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS
 from pipelines.errors import LockedError, SourceError, StoreError
-from pipelines.sources import RawTable, RejectLog, Workspace, ingest, inventory_build
+from pipelines.sources import (
+    RawTable,
+    RejectLog,
+    Workspace,
+    ingest,
+    inventory_build,
+    rejected_line,
+    rejected_rows,
+)
 from pipelines.sources.movielens import MovielensSource
 from pipelines.store import Snapshot, Store
 from pipelines.worlds import prepare_world
@@ -33,10 +41,10 @@ def write_files(folder: Path, **extra: list[str]) -> Path:
         "movies": ["movieId,title,genres", *(f"{f},Film {f} (1999),Drama" for f in films)],
         "ratings": [
             "userId,movieId,rating,timestamp",
-            *(f"{1 + n // 20},{1 + n % 20},{1 + n % 5}.0,{1000 + n}" for n in range(N)),
+            *(f"{1 + n // 20},{1 + n % 20},{1 + n % 5}.0,{10**9 + n}" for n in range(N)),
         ],
         "links": ["movieId,imdbId,tmdbId", *(f"{f},{f:07d},{f}" for f in films)],
-        "tags": ["userId,movieId,tag,timestamp", "1,1,fine,5"],
+        "tags": ["userId,movieId,tag,timestamp", "1,1,fine,1000000005"],
     }
     target = folder / "movielens/ml-25m"
     target.mkdir(parents=True, exist_ok=True)
@@ -74,7 +82,7 @@ def setup(tmp_path: Path) -> Setup:
 
 
 def test_all_tables_are_committed_with_their_facts(setup: Setup) -> None:
-    write_files(setup.data, ratings=["1,77,4.0,5"])
+    write_files(setup.data, ratings=["1,77,4.0,1000000005"])
     found = setup.ingest()
     assert tuple(found) == MovielensSource.datasets
     ratings = found["raw.movielens_ratings"]
@@ -92,7 +100,14 @@ def test_all_tables_are_committed_with_their_facts(setup: Setup) -> None:
     )
     rejected = found["raw.movielens_rejected"].read()
     assert rejected.rows() == [
-        ("movielens/ml-25m/ratings.csv", N + 2, "unknown_film", "1,77,4.0,5")
+        (
+            "movielens/ml-25m/ratings.csv",
+            N + 2,
+            "unknown_film",
+            "1,77,4.0,1000000005",
+            "movieId",
+            "77",
+        )
     ]
     for name, snapshot in found.items():
         assert setup.store.current(name).version == snapshot.version
@@ -117,7 +132,7 @@ def test_known_files_are_not_read_again_and_become_current_again(
     old = setup.ingest()
     path = setup.data / "movielens/ml-25m/ratings.csv"
     content = path.read_text()
-    path.write_text(content + "1,20,1.0,99999\n")  # a later rating of a film rated before
+    path.write_text(content + "1,20,1.0,1100000000\n")  # a later rating of a film rated before
     new = setup.ingest()
     assert new["raw.movielens_ratings"].version != old["raw.movielens_ratings"].version
 
@@ -144,34 +159,91 @@ def test_another_code_version_reads_again(setup: Setup, monkeypatch: pytest.Monk
         setup.ingest()
 
 
+def test_rejected_rows_are_listed_by_file_with_share_and_first_reasons(setup: Setup) -> None:
+    bad = [f"1,{film},{stars},1000000005" for film, stars in ((77, 4), (1, 9), (78, 4), (79, 4))]
+    write_files(setup.data, ratings=bad, tags=["1,77,lost,1000000005"])
+    setup.ingest(ingest={"max_rejected_share": 0.5})
+    assert rejected_rows(setup.store, ["movielens"]) == []  # nothing is known of the present world
+    tree = Settings(world={"folder": setup.data})  # type: ignore[arg-type]
+    setup.store.build(inventory_build(prepare_world(tree), tree))
+    ratings, tags = rejected_rows(setup.store, ["movielens", "steam"])
+    assert ratings["file"] == "movielens/ml-25m/ratings.csv"
+    assert (ratings["rejected"], ratings["rows"]) == (4, N + 4)
+    assert ratings["share"] == pytest.approx(4 / (N + 4))
+    assert ratings["reasons"] == {"off_scale": 1, "unknown_film": 3}
+    assert [(r["line"], r["reason"]) for r in ratings["first"]] == [
+        (N + 2, "unknown_film"),
+        (N + 3, "off_scale"),
+        (N + 4, "unknown_film"),
+    ]
+    assert tags["rejected"] == 1
+    line = rejected_line(ratings)
+    assert line.startswith("movielens/ml-25m/ratings.csv: 4 of 404 rows rejected (0.99%): line 402")
+    assert "line 403 off_scale: rating is '9.0'" in line
+    assert line.endswith("; …")
+
+
+def test_rejected_rows_of_an_earlier_world_are_not_listed(setup: Setup) -> None:
+    write_files(setup.data, ratings=["1,77,4.0,1000000005"])
+    setup.ingest()
+    tree = Settings(world={"folder": setup.data})  # type: ignore[arg-type]
+    setup.store.build(inventory_build(prepare_world(tree), tree))
+    assert rejected_rows(setup.store, ["movielens"])
+    (setup.data / "movielens/ml-25m").rename(setup.data / "movielens/ml-32m")
+    setup.store.build(inventory_build(prepare_world(tree), tree))
+    assert rejected_rows(setup.store, ["movielens"]) == []
+
+
 # -- what is refused -----------------------------------------------------------------------
 
 
 def test_too_many_rejected_rows_stop_the_run_with_counts_and_first_rows(setup: Setup) -> None:
-    bad = ["1,77,4.0,5", "x,1,4.0,5", "1,1,9.0,5", "y,1,4.0,5", "z,1,4.0,5"]
-    write_files(setup.data, ratings=bad)  # 5 of 405 is over 1 %
+    bad = [
+        "1,77,4.0,1000000005",
+        "x,1,4.0,5",
+        "1,1,9.0,1000000005",
+        "y,1,4.0,5",
+        "z,1,4.0,5",
+        "1,1,4.0,-5",
+    ]
+    write_files(setup.data, ratings=bad)  # 6 of 406 are over 1 %
     with pytest.raises(SourceError) as caught:
         setup.ingest()
     message = str(caught.value)
-    assert "5 of 405 rows rejected" in message
-    assert "bad_id 3, off_scale 1, unknown_film 1" in message
-    assert f"line {N + 2} unknown_film: '1,77,4.0,5'" in message
-    assert f"line {N + 4} off_scale" in message
+    assert "6 of 406 rows rejected" in message
+    assert "bad_id 3, bad_timestamp 1, off_scale 1, unknown_film 1" in message
+    assert f"line {N + 2} unknown_film: movieId is '77'" in message
+    assert f"line {N + 3} bad_id: userId is 'x'" in message
+    assert f"line {N + 4} off_scale: rating is '9.0'" in message
     assert "max_rejected_share" in message
     assert "\n" not in message
-    assert caught.value.details["reasons"] == {"bad_id": 3, "off_scale": 1, "unknown_film": 1}
+    assert caught.value.details["reasons"] == {
+        "bad_id": 3,
+        "bad_timestamp": 1,
+        "off_scale": 1,
+        "unknown_film": 1,
+    }
     assert [r["line"] for r in caught.value.details["rows"]] == [N + 2, N + 3, N + 4]
     assert setup.store.datasets() == []
     assert setup.litter() == []
     # The limit is a setting.
     found = setup.ingest(ingest={"max_rejected_share": 0.05})
-    assert found["raw.movielens_rejected"].rows == 5
+    assert found["raw.movielens_rejected"].rows == 6
 
 
 def test_exactly_the_allowed_share_passes(setup: Setup) -> None:
-    write_files(setup.data, ratings=["1,77,4.0,5", "1,78,4.0,5"])
+    write_files(setup.data, ratings=["1,77,4.0,1000000005", "1,78,4.0,1000000005"])
     limit = 2 / (N + 2)
     assert setup.ingest(ingest={"max_rejected_share": limit})["raw.movielens_rejected"].rows == 2
+
+
+def test_one_wrong_time_does_not_stop_a_small_file(setup: Setup) -> None:
+    write_files(setup.data, tags=["1,1,of 1969,-5"])
+    stats = setup.ingest()["raw.movielens_tags"].manifest.stats
+    assert (stats["rows_read"], stats["rejected"]) == (2, 1)
+    write_files(setup.data, tags=["1,1,of 1969,-5", "1,1,of 1968,-6"])
+    with pytest.raises(SourceError, match=r"2 of 3 rows rejected.*timestamp is '-5'"):
+        setup.ingest()
 
 
 @pytest.mark.faults
@@ -240,6 +312,7 @@ def test_two_ingests_of_a_source_at_once_are_refused(setup: Setup) -> None:
         setup.ingest()
 
 
+@pytest.mark.pipeline
 @pytest.mark.faults
 def test_a_killed_ingest_leaves_nothing_that_the_next_one_minds(setup: Setup) -> None:
     write_files(setup.data)
@@ -264,10 +337,11 @@ def test_a_killed_ingest_leaves_nothing_that_the_next_one_minds(setup: Setup) ->
     assert setup.litter() == []
 
 
+@pytest.mark.pipeline
 @pytest.mark.faults
 @pytest.mark.skipif(sys.platform != "linux", reason="mounts a small tmpfs")
 def test_a_full_disk_is_a_store_error_and_publishes_nothing(setup: Setup, tmp_path: Path) -> None:
-    many = [f"{u},{1 + n % 20},3.0,{1000 + (u * 7919 + n) % 99991}" for u in range(30, 9000)
+    many = [f"{u},{1 + n % 20},3.0,{10**9 + (u * 7919 + n) % 99991}" for u in range(30, 9000)
             for n in range(20)]  # fmt: skip
     write_files(setup.data, ratings=many)
     home = tmp_path / "small"
@@ -309,10 +383,10 @@ def test_many_rejections_are_counted_ordered_and_not_held_in_memory(
     assert log.count("b.csv") == 1000
     assert log.count("none.csv") == 0
     assert log.reasons("b.csv") == {"bad_id": 667, "off_scale": 333}
-    assert log.first("b.csv") == [
+    assert [row[:3] for row in log.first("b.csv")] == [
         (1, "bad_id", "row 1"), (2, "bad_id", "row 2"), (3, "off_scale", "row 3"),
     ]  # fmt: skip
-    assert [line for line, _, _ in log.first("a.csv")] == [2, 9]
+    assert [row.line for row in log.first("a.csv")] == [2, 9]
     frames = list(log.batches(rows=64))
     assert max(f.height for f in frames) <= 64
     whole = CONTRACTS["raw.movielens_rejected"].validate(pl.concat(frames))
@@ -388,14 +462,21 @@ def test_the_sample_world_comes_out_as_its_answer_key_says(tmp_path: Path) -> No
     )
     # The loaders' own text of a broken record may be cut elsewhere; file, line and reason not.
     listed = [b for b in key.rejected if b.file.startswith(("movielens/", "tmdb/"))]
+    # An older rating of a film is counted, and not rejected.
+    repeated = [b for b in listed if b.reason == "duplicate_key"]
+    listed = [b for b in listed if b not in repeated]
     assert rejected.select("file", "line", "reason").rows() == [
         (b.file, b.line, b.reason) for b in listed
     ]
     texts = {(b.file, b.line): b.text for b in listed if b.file.endswith(".csv")}
     assert texts == {
-        (file, line): text for file, line, _, text in rejected.iter_rows() if file.endswith(".csv")
+        (file, line): text
+        for file, line, text in rejected.select("file", "line", "text").iter_rows()
+        if file.endswith(".csv")
     }
-    assert len(texts) >= 6
+    assert len(texts) >= 5
+    filtered = found["raw.movielens_ratings"].manifest.stats["filtered"]
+    assert filtered == {"repeated_rating": len(repeated)}
     assert found["raw.movielens_movies"].rows == key.films == 300
     assert found["raw.movielens_tags"].rows == key.tags
     ratings = found["raw.movielens_ratings"].read()

@@ -55,15 +55,29 @@ LINES: list[tuple[bytes, dict[str, Any] | str]] = [
     (b'{"stars":1,"title":"\xff"}', "invalid_utf8"),
     (b'{"title":"no stars"}', "bad_rating"),
     (b'{"stars":null}', "bad_rating"),
-    (b'{"stars":"5"}', "bad_rating"),
+    (b'{"stars":"5"}', {"rating": 5.0}),
+    (b'{"stars":"five"}', "bad_rating"),
     (b'{"stars":NaN}', "bad_rating"),
     (b'{"stars":1e999}', "bad_rating"),
-    (b'{"stars":1,"title":5}', "wrong_type"),
+    (b'{"stars":1,"title":1984}', {"rating": 1.0, "title": "1984"}),
+    (b'{"stars":1,"title":1984.0}', "wrong_type"),
+    (b'{"stars":1,"tags":[{"name":"p"}]}', "wrong_type"),
+    (b'{"stars":1,"tags":"[\'p\', \'q"}', "wrong_type"),
     (b'{"stars":1,"tags":{"a":1}}', "wrong_type"),
     (b'{"stars":1,"seen":"yes"}', "wrong_type"),
     (b'{"stars":1,"votes":1.5}', "bad_votes"),
     (b'{"stars":1,"votes":18446744073709551615}', "bad_votes"),
     (b'{"stars":3,"votes":-7}', {"rating": 3.0, "votes": -7}),
+    (b'{"stars":3,"title":NaN,"votes":NaN,"seen":NaN,"more":NaN,"tags":NaN}', {"rating": 3.0}),
+    (b'{"stars":3,"votes":"63.0","seen":"True"}', {"rating": 3.0, "votes": 63, "seen": True}),
+    (b'{"stars":"4.50","votes":63.0,"seen":0}', {"rating": 4.5, "votes": 63, "seen": False}),
+    (b'{"stars":3,"tags":[["p","q"],["r"]]}', {"rating": 3.0, "tags": ["p", "q", "r"]}),
+    (b'{"stars":3,"tags":"[\'p\', \\"q\\"]"}', {"rating": 3.0, "tags": ["p", "q"]}),
+    (b'{"stars":3,"tags":["[New] prose"]}', {"rating": 3.0, "tags": ["[New] prose"]}),
+    (b'{"stars":3,"more":"{\\"k\\": [1]}"}', {"rating": 3.0, "more": '{"k":[1]}'}),
+    (b'{"stars":3,"more":"{\'k\': None}"}', {"rating": 3.0, "more": '{"k":null}'}),
+    (b"{'stars': 3, 'title': u'it\\'s', 'seen': True}",
+     {"rating": 3.0, "title": "it's", "seen": True}),
 ]  # fmt: skip
 
 
@@ -200,6 +214,7 @@ def test_values_that_can_be_spelled_in_several_ways(tmp_path: Path) -> None:
     assert [row["tags"] for row in rows] == [[], [], ["x", "\n"], [], [None, "x"], []]
 
 
+@pytest.mark.pipeline
 @settings(max_examples=30, deadline=None)
 @given(
     st.lists(
@@ -257,6 +272,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
+@pytest.mark.pipeline
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a matter of glibc")
 def test_large_blocks_go_back_to_the_system_during_an_ingest_and_are_kept_after_it() -> None:
     # A process of its own: a test before this one may have left free blocks that serve these.

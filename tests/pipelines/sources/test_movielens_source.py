@@ -22,9 +22,14 @@ MOVIES = [
     '2,"Beta, The (2001)",(no genres listed)',
     "3,Gamma,Action",
 ]
-RATINGS = ["userId,movieId,rating,timestamp", "1,1,4.0,100", "1,2,0.5,200", "2,1,5.0,300"]
+RATINGS = [
+    "userId,movieId,rating,timestamp",
+    "1,1,4.0,1000000100",
+    "1,2,0.5,1000000200",
+    "2,1,5.0,1000000300",
+]
 LINKS = ["movieId,imdbId,tmdbId", "1,0000001,11", "2,0000002,", "3,,33"]
-TAGS = ["userId,movieId,tag,timestamp", '1,1,"so ""good""",5', "2,2,slow,6"]
+TAGS = ["userId,movieId,tag,timestamp", '1,1,"so ""good""",1000000005', "2,2,slow,1000000006"]
 
 
 def write_world(folder: Path, variant: str = "ml-25m", **files: list[str]) -> Path:
@@ -56,6 +61,7 @@ class Read:
         work.scratch.mkdir(parents=True)
         self.tables: dict[str, pl.DataFrame] = {}
         self.read: dict[str, int] = {}
+        self.filtered: dict[str, int] = {}
         for table in open_source("movielens", settings).read(folder, work):
             contract = CONTRACTS[table.dataset]
             frames = [contract.validate(frame) for frame in table.batches]
@@ -67,12 +73,13 @@ class Read:
                 assert not frame.height
                 continue
             self.read[name] = table.rows_read()
-            assert self.read[name] == frame.height + work.rejects.count(table.file)
-        self.rejected = [
-            (row[0].rpartition("/")[2], *row[1:])
-            for frame in work.rejects.batches()
-            for row in frame.iter_rows()
-        ]
+            filtered = table.filtered()
+            rejected = work.rejects.count(table.file)
+            assert self.read[name] == frame.height + rejected + sum(filtered.values())
+            self.filtered |= filtered
+        rejects = [row for frame in work.rejects.batches() for row in frame.iter_rows()]
+        self.rejected = [(row[0].rpartition("/")[2], *row[1:4]) for row in rejects]
+        self.fields = [row[4:] for row in rejects]
 
 
 def rows(read: Read, name: str) -> list[tuple[object, ...]]:
@@ -107,9 +114,16 @@ def test_rows_come_out_as_published_from_a_folder_and_from_an_archive(
         (2, "Beta, The (2001)", "(no genres listed)"),
         (3, "Gamma", "Action"),
     ]
-    assert rows(read, "ratings") == [(1, 1, 4.0, 100), (1, 2, 0.5, 200), (2, 1, 5.0, 300)]
+    assert rows(read, "ratings") == [
+        (1, 1, 4.0, 1000000100),
+        (1, 2, 0.5, 1000000200),
+        (2, 1, 5.0, 1000000300),
+    ]
     assert read.tables["links"].rows() == [(1, "0000001", 11), (2, "0000002", None), (3, None, 33)]
-    assert read.tables["tags"].rows() == [(1, 1, 'so "good"', 5), (2, 2, "slow", 6)]
+    assert read.tables["tags"].rows() == [
+        (1, 1, 'so "good"', 1000000005),
+        (2, 2, "slow", 1000000006),
+    ]
     assert read.rejected == []
 
 
@@ -120,31 +134,42 @@ def test_each_bad_rating_is_rejected_for_its_reason_and_with_its_line(
         data,
         ratings=[
             RATINGS[0],
-            "1,1,4.0,100",
-            "0,1,4.0,100",
-            "1,-1,4.0,100",
-            "1,2,five,100",
-            "1,2,5.5,100",
-            "1,2,0.0,100",
-            "1,2,3.7,100",
+            "1,1,4.0,1000000100",
+            "1.5,1,4.0,1000000100",
+            "1,-1,4.0,1000000100",
+            "1,2,five,1000000100",
+            "1,2,5.5,1000000100",
+            "1,2,0.0,1000000100",
+            "1,2,3.7,1000000100",
             "1,2,3.5,-1",
             "1,2,3.5,1700000000000",
-            "1,99,3.5,100",
-            "1,2,3.5,100",
+            "1,99,3.5,1000000100",
+            "1,2,3.5,1000000100",
         ],
     )
     read = Read(data, scratch)
-    assert rows(read, "ratings") == [(1, 1, 4.0, 100), (1, 2, 3.5, 100)]
+    assert rows(read, "ratings") == [(1, 1, 4.0, 1000000100), (1, 2, 3.5, 1000000100)]
     assert read.rejected == [
-        ("ratings.csv", 3, "bad_id", "0,1,4.0,100"),
-        ("ratings.csv", 4, "bad_id", "1,-1,4.0,100"),
-        ("ratings.csv", 5, "bad_rating", "1,2,five,100"),
-        ("ratings.csv", 6, "off_scale", "1,2,5.5,100"),
-        ("ratings.csv", 7, "off_scale", "1,2,0.0,100"),
-        ("ratings.csv", 8, "off_scale", "1,2,3.7,100"),
+        ("ratings.csv", 3, "bad_id", "1.5,1,4.0,1000000100"),
+        ("ratings.csv", 4, "bad_id", "1,-1,4.0,1000000100"),
+        ("ratings.csv", 5, "bad_rating", "1,2,five,1000000100"),
+        ("ratings.csv", 6, "off_scale", "1,2,5.5,1000000100"),
+        ("ratings.csv", 7, "off_scale", "1,2,0.0,1000000100"),
+        ("ratings.csv", 8, "off_scale", "1,2,3.7,1000000100"),
         ("ratings.csv", 9, "bad_timestamp", "1,2,3.5,-1"),
         ("ratings.csv", 10, "bad_timestamp", "1,2,3.5,1700000000000"),
-        ("ratings.csv", 11, "unknown_film", "1,99,3.5,100"),
+        ("ratings.csv", 11, "unknown_film", "1,99,3.5,1000000100"),
+    ]
+    assert read.fields == [
+        ("userId", "1.5"),
+        ("movieId", "-1"),
+        ("rating", "five"),
+        ("rating", "5.5"),
+        ("rating", "0.0"),
+        ("rating", "3.7"),
+        ("timestamp", "-1"),
+        ("timestamp", "1700000000000"),
+        ("movieId", "99"),
     ]
 
 
@@ -155,21 +180,22 @@ def test_of_several_ratings_of_a_film_the_latest_stays_and_at_equal_times_the_la
         data,
         ratings=[
             RATINGS[0],
-            "2,1,1.0,50",
-            "1,1,2.0,900",  # the latest
-            "1,1,3.0,100",
-            "1,2,1.0,7",
-            "1,2,1.5,7",  # as late, and further down
-            "1,1,4.0,899",
+            "2,1,1.0,1000000050",
+            "1,1,2.0,1000000900",  # the latest
+            "1,1,3.0,1000000100",
+            "1,2,1.0,1000000007",
+            "1,2,1.5,1000000007",  # as late, and further down
+            "1,1,4.0,1000000899",
         ],
     )
     read = Read(data, scratch)
-    assert rows(read, "ratings") == [(1, 1, 2.0, 900), (1, 2, 1.5, 7), (2, 1, 1.0, 50)]
-    assert read.rejected == [
-        ("ratings.csv", 4, "duplicate_key", "1,1,3.0,100"),
-        ("ratings.csv", 5, "duplicate_key", "1,2,1.0,7"),
-        ("ratings.csv", 7, "duplicate_key", "1,1,4.0,899"),
+    assert rows(read, "ratings") == [
+        (1, 1, 2.0, 1000000900),
+        (1, 2, 1.5, 1000000007),
+        (2, 1, 1.0, 1000000050),
     ]
+    assert read.rejected == []
+    assert read.filtered == {"repeated_rating": 3}
 
 
 def test_elsewhere_the_first_of_equal_keys_stays(data: Path, scratch: Path) -> None:
@@ -177,16 +203,16 @@ def test_elsewhere_the_first_of_equal_keys_stays(data: Path, scratch: Path) -> N
         data,
         movies=[*MOVIES, "1,Alpha again,Drama"],
         links=[LINKS[0], "3,1,1", "1,2,2", "3,3,3"],
-        tags=[TAGS[0], "2,2,slow,6", "1,1,x,5", "2,2,slow,6"],
+        tags=[TAGS[0], "2,2,slow,1000000006", "1,1,x,1000000005", "2,2,slow,1000000006"],
     )
     read = Read(data, scratch)
     assert read.tables["movies"]["title"].to_list()[0] == "Alpha (1999)"
     assert read.tables["links"].rows() == [(1, "2", 2), (3, "1", 1)]
-    assert read.tables["tags"].rows() == [(1, 1, "x", 5), (2, 2, "slow", 6)]
+    assert read.tables["tags"].rows() == [(1, 1, "x", 1000000005), (2, 2, "slow", 1000000006)]
     assert read.rejected == [
         ("links.csv", 4, "duplicate_key", "3,3,3"),
         ("movies.csv", 5, "duplicate_key", "1,Alpha again,Drama"),
-        ("tags.csv", 4, "duplicate_key", "2,2,slow,6"),
+        ("tags.csv", 4, "duplicate_key", "2,2,slow,1000000006"),
     ]
 
 
@@ -196,8 +222,13 @@ def test_links_and_tags_of_absent_films_and_without_content_are_rejected(
     write_world(
         data,
         movies=[*MOVIES, "4,  ,Drama"],
-        links=[LINKS[0], "1,tt1,1", "2,2,0", "4,4,4", "3,3,3"],
-        tags=[TAGS[0], "1,1,  ,5", "1,4,of a rejected film,5", "1,1,fine,5"],
+        links=[LINKS[0], "1,nm1,1", "2,2,0", "4,4,4", "3,3,3"],
+        tags=[
+            TAGS[0],
+            "1,1,  ,1000000005",
+            "1,4,of a rejected film,1000000005",
+            "1,1,fine,1000000005",
+        ],
     )
     read = Read(data, scratch)
     assert read.tables["links"].rows() == [(3, "3", 3)]
@@ -212,9 +243,11 @@ def test_links_and_tags_of_absent_films_and_without_content_are_rejected(
 
 
 def test_texts_of_rejected_rows_are_cut_to_500_characters(data: Path, scratch: Path) -> None:
-    write_world(data, tags=[TAGS[0], f"1,9,{'long ' * 500},5", f"x,1,{'long ' * 500},5"])
+    write_world(
+        data, tags=[TAGS[0], f"1,9,{'long ' * 500},1000000005", f"x,1,{'long ' * 500},1000000005"]
+    )
     read = Read(data, scratch)
-    assert [row[3][500:] for row in read.rejected] == ["… (2506 characters)"] * 2
+    assert [row[3][500:] for row in read.rejected] == ["… (2515 characters)"] * 2
 
 
 def test_a_world_without_tags_is_fine(data: Path, scratch: Path) -> None:
@@ -340,6 +373,59 @@ def test_files_may_lie_directly_in_the_folder(data: Path, scratch: Path) -> None
     assert Read(data, scratch).tables["ratings"].height == 3
 
 
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [
+        ("ml-20m", "ml-20m"),
+        ("ml-latest", "ml-latest"),
+        ("ML_25M", "ml-25m"),
+        ("movielens-20m-dataset", "ml-20m"),
+        ("my export", "my export"),
+    ],
+)
+def test_variants_in_a_known_layout_are_read(
+    data: Path, scratch: Path, name: str, variant: str
+) -> None:
+    write_world(data, name)
+    assert find_layout(data).variant == variant
+    assert Read(data, scratch).tables["ratings"].height == 3
+
+
+def test_kaggles_names_and_dates_are_read(data: Path, scratch: Path) -> None:
+    ratings = [
+        "userId,movieId,rating,timestamp",
+        '1,2,3.5,"2005-04-02 23:53:47"',
+        "0,0,4,2005-04-02",
+    ]
+    movies = [*MOVIES, "0,Zero (2000),Drama"]
+    write_world(
+        data, "archive", movies=movies, ratings=ratings, links=[LINKS[0], "1,tt0114709,63.0"]
+    )
+    folder = data / "movielens/archive"
+    for name in ("movies", "ratings", "links", "tags"):
+        (folder / f"{name}.csv").rename(folder / f"{name.removesuffix('s').title()}.CSV")
+    read = Read(data, scratch)
+    assert rows(read, "ratings") == [(0, 0, 4.0, 1112400000), (1, 2, 3.5, 1112486027)]
+    assert read.tables["links"].rows() == [(1, "0114709", 63)]
+    assert read.rejected == []
+
+
+def test_a_folder_of_something_else_is_described(data: Path) -> None:
+    folder = data / "movielens/the-movies-dataset"
+    folder.mkdir(parents=True)
+    for name in ("movies_metadata.csv", "credits.csv"):
+        (folder / name).write_text("id\n1\n")
+    with pytest.raises(SourceError, match=r"found credits\.csv, movies_metadata\.csv, which looks"):
+        find_layout(data)
+
+
+def test_two_spellings_of_a_file_are_refused(data: Path, scratch: Path) -> None:
+    write_world(data)
+    (data / "movielens/ml-25m/Tags.csv").write_text("")
+    with pytest.raises(SourceError, match=r"two files of tags\.csv"):
+        Read(data, scratch)
+
+
 def test_what_was_looked_for_is_named_when_nothing_is_there(data: Path) -> None:
     with pytest.raises(SourceError, match=r"no folder with MovieLens files.*ml-latest-small\.zip"):
         find_layout(data)
@@ -367,6 +453,7 @@ def test_rows_are_ordered_and_keys_unique_across_parts(tmp_path: Path) -> None:
     assert sorted(pl.concat(rows.doubled).to_list()) == [1, 20]
 
 
+@pytest.mark.pipeline
 def test_the_last_of_equal_keys_is_found_across_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

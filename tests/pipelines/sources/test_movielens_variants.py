@@ -21,7 +21,7 @@ ML_1M = {
         "2::Métier: Beta, The (2001)::Action",
         '3::Gamma: A "Quoted" Story (1990)::Children\'s',
     ],
-    "ratings.dat": ["1::1::5::100", "1::2::3::200", "2::1::1::300"],
+    "ratings.dat": ["1::1::5::1000000100", "1::2::3::1000000200", "2::1::1::1000000300"],
     "users.dat": ["1::F::1::10::48067", "2::M::56::16::70072-1"],
 }
 FLAGS = "0|" * 18 + "0"
@@ -66,10 +66,11 @@ class Read:
             frames = [contract.validate(frame) for frame in table.batches]
             frame = pl.concat([pl.DataFrame(schema=contract.polars_schema()), *frames])
             if table.file is not None:
-                assert table.rows_read() == frame.height + work.rejects.count(table.file)
+                left_out = work.rejects.count(table.file) + sum(table.filtered().values())
+                assert table.rows_read() == frame.height + left_out
             self.tables[table.dataset.removeprefix("raw.movielens_")] = frame
         self.rejected = [
-            (row[0].rpartition("/")[2], *row[1:])
+            (row[0].rpartition("/")[2], *row[1:4])
             for frame in work.rejects.batches()
             for row in frame.iter_rows()
         ]
@@ -93,15 +94,29 @@ def test_ml_1m_comes_out_as_published(data: Path, scratch: Path) -> None:
         (3, 'Gamma: A "Quoted" Story (1990)', "Children's"),
     ]
     assert read.tables["ratings"].rows() == [
-        (1, 1, 5.0, "1-5", 100),
-        (1, 2, 3.0, "1-5", 200),
-        (2, 1, 1.0, "1-5", 300),
+        (1, 1, 5.0, "1-5", 1000000100),
+        (1, 2, 3.0, "1-5", 1000000200),
+        (2, 1, 1.0, "1-5", 1000000300),
     ]
     assert read.tables["users"].rows() == [
         (1, "F", None, 1, None, 10, "48067"),
         (2, "M", None, 56, None, 16, "70072-1"),
     ]
     assert (read.tables["links"].height, read.tables["tags"].height) == (0, 0)
+    assert read.rejected == []
+
+
+def test_ml_10m_comes_out_with_half_stars_and_tags(data: Path, scratch: Path) -> None:
+    folder = data / "movielens/ml-10M100K"
+    folder.mkdir(parents=True)
+    (folder / "movies.dat").write_text("1::Misérables, Les (1995)::Drama\n", encoding="utf-8")
+    (folder / "ratings.dat").write_text("1::1::3.5::838985046\n")
+    (folder / "tags.dat").write_text("15::1::excellent!::1215184630\n")
+    read = Read(data, scratch)
+    assert find_layout(data).variant == "ml-10m"
+    assert read.tables["movies"].rows() == [(1, "Misérables, Les (1995)", "Drama")]
+    assert read.tables["ratings"].rows() == [(1, 1, 3.5, "0.5-5", 838985046)]
+    assert read.tables["tags"].rows() == [(15, 1, "excellent!", 1215184630)]
     assert read.rejected == []
 
 
@@ -140,15 +155,15 @@ def test_each_bad_row_of_ml_1m_is_rejected_for_its_reason_and_with_its_line(
         ],
         ratings__dat=[
             *ML_1M["ratings.dat"],
-            "1::3::3.5::300",
-            "1::3::6::300",
-            "1::3::0::300",
-            "1::3::five::300",
+            "1::3::3.5::1000000300",
+            "1::3::6::1000000300",
+            "1::3::0::1000000300",
+            "1::3::five::1000000300",
             "1::3::5",
             "1:3::5::300",
             "",
-            "1::99::5::300",
-            "2::1::2::400",
+            "1::99::5::1000000300",
+            "2::1::2::1000000400",
             "2::3::2::99999999999",
         ],
         users__dat=[
@@ -165,16 +180,14 @@ def test_each_bad_row_of_ml_1m_is_rejected_for_its_reason_and_with_its_line(
         ("movies.dat", 5, "bad_id", "x::Bad (2000)::Drama"),
         ("movies.dat", 6, "duplicate_key", "1::Alpha (1999)::War"),
         ("movies.dat", 7, "missing_title", "5::  ::War"),
-        # Of two ratings of a film the later one stays.
-        ("ratings.dat", 3, "duplicate_key", "2::1::1::300"),
-        ("ratings.dat", 4, "off_scale", "1::3::3.5::300"),
-        ("ratings.dat", 5, "off_scale", "1::3::6::300"),
-        ("ratings.dat", 6, "off_scale", "1::3::0::300"),
-        ("ratings.dat", 7, "bad_rating", "1::3::five::300"),
+        ("ratings.dat", 4, "off_scale", "1::3::3.5::1000000300"),
+        ("ratings.dat", 5, "off_scale", "1::3::6::1000000300"),
+        ("ratings.dat", 6, "off_scale", "1::3::0::1000000300"),
+        ("ratings.dat", 7, "bad_rating", "1::3::five::1000000300"),
         ("ratings.dat", 8, "wrong_columns", "1::3::5"),
         ("ratings.dat", 9, "wrong_columns", "1:3::5::300"),
         ("ratings.dat", 10, "blank_line", ""),
-        ("ratings.dat", 11, "unknown_film", "1::99::5::300"),
+        ("ratings.dat", 11, "unknown_film", "1::99::5::1000000300"),
         ("ratings.dat", 13, "bad_timestamp", "2::3::2::99999999999"),
         ("users.dat", 3, "bad_gender", "3::X::25::1::1"),
         ("users.dat", 4, "bad_age", "4::F::26::1::1"),
@@ -231,7 +244,7 @@ def test_a_row_is_what_its_line_is_however_the_bytes_are_cut(data: Path, scratch
             latin1(plain_file(path, "f")),
             columns,
             "::",
-            lambda *row, kept=faults: kept.append(row),
+            lambda *row, kept=faults: kept.append(row[:4]),
             block=block,
         )
         rows = [row for batch in reader for row in batch.frame.rows()]

@@ -76,6 +76,30 @@ def test_the_writer_and_the_name_are_taken_where_the_file_states_them(world: Giv
     assert second["attributes"] == '{"hobbies":"chess, tea"}'
 
 
+def test_records_of_pandas_are_read(world: GivenWorld) -> None:
+    record = {
+        "persona": TEXT,
+        "age": 41.0,
+        "hobbies": "['chess', 'tea']",
+        "likes": [["tea"], ["jam"]],
+    }
+    text = orjson.dumps(record).replace(b"41.0", b'41.0, "job": NaN') + b"\n\n \n"
+    world.write("personas/mine.jsonl", text)
+    found = world.ingest(ingest={"max_rejected_share": 0.0})["raw.persona_files"]
+    (row,) = found.read().to_dicts()
+    assert (row["age"], row["job"]) == ("41", None)
+    assert row["attributes"] == '{"age":"41","hobbies":"chess, tea","likes":"tea, jam"}'
+    assert found.manifest.stats["rows_read"] == 1
+
+
+def test_a_rejected_record_names_field_and_value(world: GivenWorld) -> None:
+    world.write("personas/mine.jsonl", lines({"age": "30"}, {"home": {"town": "Ulm"}}))
+    rejected = world.ingest(**LOOSE)["raw.persona_files_rejected"].read().row(0, named=True)
+    assert (rejected["reason"], rejected["field"], rejected["value"]) == (
+        "wrong_type", "home", '{"town": "Ulm"}',
+    )  # fmt: skip
+
+
 def test_each_line_of_a_text_file_is_a_persona(world: GivenWorld) -> None:
     world.write("personas/list.txt", f"\ufeff{TEXT}\r\n\n{TEXT} She is tall.\n")
     found = world.ingest()["raw.persona_files"]

@@ -79,7 +79,7 @@ def read(folder: Path, home: Path, **settings: Any) -> dict[str, Snapshot]:
 
 def rejected(found: dict[str, Snapshot]) -> list[tuple[str, int, str]]:
     frame = found["rejected"].read()
-    return [(f.rpartition("/")[2].split(".")[0], n, r) for f, n, r, _ in frame.rows()]
+    return [(f.rpartition("/")[2].split(".")[0], n, r) for f, n, r, *_ in frame.rows()]
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_each_bad_game_is_rejected_for_its_reason_and_with_its_line(data: Path, 
         "{'app_name': 'it's', 'id': '30'}",
         "",
         "['a', 'list']",
-        '{"app_name": 5, "id": "40"}',
+        '{"app_name": [5], "id": "40"}',
         '{"app_name": "Cut", "id"',
     ]
     found = read(write(data, games), home)
@@ -164,7 +164,7 @@ def test_each_bad_review_is_rejected_for_its_reason_with_its_place(data: Path, h
     users = [
         *USERS,
         repr({"user_id": "a", "reviews": bad}),
-        repr({"user_id": 5, "reviews": []}),
+        repr({"user_id": 5.5, "reviews": []}),
         repr({"user_id": "b c", "reviews": []}),
         repr({"user_id": "d", "reviews": {"item_id": "20"}}),
         repr({"user_id": "e"}),
@@ -190,10 +190,29 @@ def test_each_bad_review_is_rejected_for_its_reason_with_its_place(data: Path, h
 
 
 def test_each_bad_time_is_rejected(data: Path, home: Path) -> None:
-    bad = [LIBRARY | {"playtime_forever": -1}, LIBRARY | {"playtime_forever": "9"}, LIBRARY]
+    bad = [LIBRARY | {"playtime_forever": -1}, LIBRARY | {"playtime_forever": "9.5"}, LIBRARY]
     found = read(write(data, items=[*ITEMS, repr({"user_id": "a", "items": bad})]), home)
     assert rejected(found) == [("australian_users_items", 2, "bad_playtime")] * 2
     assert found["playtime"].rows == 3
+
+
+def test_numbers_and_truth_values_of_pandas_are_read(data: Path, home: Path) -> None:
+    games = [
+        repr({"id": 0.0, "app_name": 1984, "genres": "['Action', 'Indie']", "metascore": "96.0"})
+    ]
+    review = REVIEW | {"item_id": 0, "recommend": "True"}
+    old = REVIEW | {"item_id": "0", "posted": "Posted November 5, 1911."}
+    users = [repr({"user_id": 5.0, "reviews": str([review, old])})]
+    library = LIBRARY | {"item_id": 0.0, "playtime_forever": "9.0", "playtime_2weeks": None}
+    found = read(write(data, games, users, [repr({"user_id": "5", "items": [library]})]), home)
+    game = found["games"].read().row(0, named=True)
+    assert (game["game_id"], game["app_name"], game["metascore"]) == (0, "1984", "96")
+    assert game["genres"] == ["Action", "Indie"]
+    reviews = found["reviews"].read().select("user_id", "game_id", "recommend")
+    assert reviews.rows() == [("5", 0, True)]
+    assert found["playtime"].read()["playtime_forever"].to_list() == [9]
+    fault = found["rejected"].read().row(0, named=True)
+    assert (fault["reason"], fault["field"]) == ("bad_timestamp", "posted")
 
 
 def test_bytes_that_are_no_text_cost_one_line(data: Path, home: Path) -> None:

@@ -25,7 +25,7 @@ def paths(world: GivenWorld, **sections: object) -> list[str]:
 
 
 def test_lines_are_read_as_published_by_path(world: GivenWorld) -> None:
-    world.write("taxonomy/tree.txt", "# Version 7\nToys>Puzzles\r\nToys\n  Food  >  PurÃ©es \n\n")
+    world.write("taxonomy/tree.txt", "# Version 7\nToys>Puzzles\r\nToys\n\n  Food  >  PurÃ©es \n\n")
     found = world.ingest()["raw.taxonomy_categories"]
     assert found.read().rows() == [
         ("Food > PurÃ©es", "PurÃ©es", 2),

@@ -258,6 +258,7 @@ def _wait_for_quiet(server: TmdbServer) -> None:
             before, since = len(server.log), time.monotonic()
 
 
+@pytest.mark.pipeline
 @pytest.mark.faults
 @pytest.mark.parametrize(
     ("how", "after"), [(signal.SIGKILL, 1), (signal.SIGKILL, 60), (signal.SIGINT, 60)]

@@ -89,6 +89,7 @@ def test_records_under_each_others_ids_are_all_noticed(
     assert lost == []
 
 
+@pytest.mark.pipeline
 def test_real_records_come_through_the_client_unchanged(shared_data: Path, tmp_path: Path) -> None:
     with gzip.open(shared_data / "tmdb" / "movies.jsonl.gz") as lines:
         records = {r["id"]: r for r in (orjson.loads(next(lines)) for _ in range(300))}

@@ -108,31 +108,29 @@ def test_directors_are_those_with_the_job_not_the_department() -> None:
         ("text", "not_an_object"),
         ({}, "missing_id"),
         ({"id": None}, "missing_id"),
-        ({"id": "862"}, "bad_id"),
+        ({"id": "862a"}, "bad_id"),
         ({"id": 0}, "bad_id"),
         ({"id": -3}, "bad_id"),
         ({"id": True}, "bad_id"),
         ({"id": 2**63}, "bad_id"),
-        ({"id": 1, "title": 7}, "bad_title"),
+        ({"id": 1, "title": 7.5}, "bad_title"),
         ({"id": 1, "overview": ["x"]}, "bad_overview"),
-        ({"id": 1, "imdb_id": 114709}, "bad_imdb_id"),
+        ({"id": 1, "imdb_id": 1.5}, "bad_imdb_id"),
         ({"id": 1, "release_date": 1995}, "bad_release_date"),
-        ({"id": 1, "runtime": "81"}, "bad_runtime"),
+        ({"id": 1, "runtime": "1 h 21"}, "bad_runtime"),
         ({"id": 1, "runtime": 81.5}, "bad_runtime"),
         ({"id": 1, "budget": True}, "bad_budget"),
         ({"id": 1, "revenue": 2**63}, "bad_revenue"),
         ({"id": 1, "revenue": float("inf")}, "bad_revenue"),
-        ({"id": 1, "vote_average": "8.0"}, "bad_vote_average"),
-        ({"id": 1, "popularity": float("nan")}, "bad_popularity"),
+        ({"id": 1, "vote_average": "8,0"}, "bad_vote_average"),
         ({"id": 1, "popularity": False}, "bad_popularity"),
         ({"id": 1, "genres": "Drama"}, "bad_genres"),
-        ({"id": 1, "genres": ["Drama"]}, "bad_genres"),
+        ({"id": 1, "genres": ["Drama", 3]}, "bad_genres"),
+        ({"id": 1, "genres": "[{'name': 'Dra"}, "bad_genres"),
         ({"id": 1, "genres": [{"name": 3}]}, "bad_genres"),
-        ({"id": 1, "keywords": [{"name": "toy"}]}, "bad_keywords"),
         ({"id": 1, "keywords": {"keywords": "toy"}}, "bad_keywords"),
         ({"id": 1, "credits": []}, "bad_credits"),
         ({"id": 1, "credits": {"cast": {}}}, "bad_credits"),
-        ({"id": 1, "credits": {"cast": ["Tom"]}}, "bad_credits"),
         ({"id": 1, "credits": {"crew": ["Tom"]}}, "bad_credits"),
         ({"id": 1, "credits": {"crew": [{"job": "Director", "name": 4}]}}, "bad_credits"),
         ({"id": 1, "belongs_to_collection": "Series"}, "bad_collection"),
@@ -143,6 +141,30 @@ def test_a_record_of_the_wrong_shape_is_refused_with_its_reason(record, reason: 
     with pytest.raises(RecordFaultError) as caught:
         flatten(record)
     assert caught.value.reason == reason
+
+
+def test_numbers_and_structures_may_be_text() -> None:
+    plain = flatten(
+        {"id": 862, "imdb_id": "tt0114709", "title": "1984", "runtime": 81, "popularity": 18.7,
+         "vote_count": 9, "genres": [{"name": "Drama"}],
+         "keywords": {"keywords": [{"name": "toy"}]},
+         "credits": {"cast": [{"name": "B", "order": 0}, {"name": "A", "order": 1}], "crew": []},
+         "belongs_to_collection": {"name": "Toys"}}
+    )  # fmt: skip
+    written = flatten(
+        {"id": "862.0", "imdb_id": 114709, "title": 1984, "runtime": "81.0", "popularity": "18.7",
+         "vote_count": 9.0, "budget": "", "revenue": float("nan"), "overview": float("nan"),
+         "genres": "[{'id': 18, 'name': 'Drama'}]", "keywords": '[{"name": "toy"}]',
+         "credits": "{'cast': [{'name': 'A', 'order': '1'}, {'name': 'B', 'order': '0'}]}",
+         "belongs_to_collection": "{'id': 1, 'name': 'Toys'}"}
+    )  # fmt: skip
+    assert written == plain
+
+
+def test_a_refused_record_names_field_and_value() -> None:
+    with pytest.raises(RecordFaultError) as caught:
+        flatten({"id": 1, "runtime": "1 h 21"})
+    assert (caught.value.field, caught.value.value) == ("runtime", "1 h 21")
 
 
 def test_nothing_is_repaired_but_control_characters_go() -> None:

@@ -62,7 +62,7 @@ class Reading:
 
     @property
     def faults(self) -> list[tuple[int, str]]:
-        return [(line, reason) for _, line, reason, _ in self.rejected]
+        return [(line, reason) for _, line, reason, *_ in self.rejected]
 
 
 def wanted_films(*ids: int) -> pl.DataFrame:
@@ -196,13 +196,19 @@ def test_every_bad_row_is_listed_with_line_reason_and_text(
         (7, "not_json"),
         (9, "record_of_another_film"),
     ]
-    assert got.rejected[0] == ("tmdb/movies.jsonl", 2, "not_json", '{"id": 2, "title": "cut of')
+    assert got.rejected[0][:4] == ("tmdb/movies.jsonl", 2, "not_json", '{"id": 2, "title": "cut of')
     assert got.missing == {
         2: "not_in_dump",
         3: "unusable_record",
         4: "not_in_dump",
         5: "record_of_another_film",
     }
+
+
+def test_a_dump_of_nothing_usable_says_why(tmp_path: Path, settings: Settings) -> None:
+    dump(tmp_path, make_record(1, runtime="long"), make_record(7))
+    with pytest.raises(SourceError, match=r"bad_runtime 1, not_wanted 1.*runtime is 'long'"):
+        Reading(tmp_path, settings, wanted_films(1))
 
 
 def test_a_usable_record_after_an_unusable_one_is_taken(tmp_path: Path, settings: Settings) -> None:

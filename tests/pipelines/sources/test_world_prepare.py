@@ -24,7 +24,7 @@ SAMPLE = {"films": 30, "users": 20, "ratings": 400}
 def write_files(folder: Path) -> Path:
     files = {
         "movies.csv": "movieId,title,genres\n1,Alpha (1999),Drama\n",
-        "ratings.csv": "userId,movieId,rating,timestamp\n1,1,4.0,100\n",
+        "ratings.csv": "userId,movieId,rating,timestamp\n1,1,4.0,1000000100\n",
         "links.csv": "movieId,imdbId,tmdbId\n1,1,1\n",
         "tags.csv": "userId,movieId,tag,timestamp\n",
     }
@@ -57,6 +57,56 @@ def test_a_dump_in_the_folder_is_seen(tmp_path: Path) -> None:
     (tmp_path / "data/tmdb").mkdir()
     (tmp_path / "data/tmdb/movies.jsonl").write_text("{}")
     assert prepare_world(settings(tmp_path / "home", folder=tmp_path / "data")).has("tmdb")
+
+
+def test_a_folder_of_unknown_files_is_described(tmp_path: Path) -> None:
+    write_files(tmp_path / "data/movielens/ml-25m")
+    (tmp_path / "data/tmdb").mkdir()
+    (tmp_path / "data/tmdb/tmdb_5000_movies.csv").write_text("id\n1\n")
+    world = prepare_world(settings(tmp_path / "home", folder=tmp_path / "data"))
+    (text,) = world.unused
+    assert "found tmdb_5000_movies.csv, which looks like Kaggle's TMDB 5000" in text
+    assert "expected movies.jsonl.gz" in text
+
+
+def test_links_without_records_are_reported_with_remedies(tmp_path: Path) -> None:
+    write_files(tmp_path / "data/movielens/ml-32m")
+    (text,) = prepare_world(settings(tmp_path / "home", folder=tmp_path / "data")).unused
+    assert text.startswith("no TMDB records: plots, casts, directors")
+    assert str(tmp_path / "data/tmdb") in text
+    assert "movies.jsonl.gz" in text
+    assert "UNDERSTUDY_TMDB__TOKEN" in text
+
+
+def test_folder_of_other_files_is_named_beside_what_was_expected(tmp_path: Path) -> None:
+    write_files(tmp_path / "data/movielens/ml-32m")
+    (tmp_path / "data/tmdb").mkdir()
+    for name in ("movies_metadata.csv", "credits.csv", "keywords.csv"):
+        (tmp_path / "data/tmdb" / name).write_text("id\n1\n")
+    world = prepare_world(settings(tmp_path / "home", folder=tmp_path / "data"))
+    (text,) = world.unused
+    assert "; found credits.csv, keywords.csv, movies_metadata.csv, which looks like" in text
+    assert "The Movies Dataset, CSV" in text
+    assert "expected movies.json" in text
+    assert world.domains == {"movies"}
+
+
+@pytest.mark.parametrize("given", ["dump", "token", "archive without links"])
+def test_records_that_are_given_or_of_no_use_are_not_missed(tmp_path: Path, given: str) -> None:
+    sections: dict[str, object] = {"world": {"folder": tmp_path / "data"}}
+    if given == "archive without links":
+        names = {"movies": "1::A (1999)::Drama", "ratings": "1::1::4::9", "users": "1::F::1::10::1"}
+        (tmp_path / "data/movielens/ml-1m").mkdir(parents=True)
+        for name, line in names.items():
+            (tmp_path / f"data/movielens/ml-1m/{name}.dat").write_text(f"{line}\n")
+    else:
+        write_files(tmp_path / "data/movielens/ml-32m")
+    if given == "dump":
+        (tmp_path / "data/tmdb").mkdir()
+        (tmp_path / "data/tmdb/movies.jsonl").write_text("{}")
+    if given == "token":
+        sections["tmdb"] = {"token": "secret"}
+    assert prepare_world(Settings(**sections)).unused == ()  # type: ignore[arg-type]
 
 
 def test_a_folder_that_is_missing_or_no_folder_is_named(tmp_path: Path) -> None:

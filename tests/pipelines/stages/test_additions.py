@@ -130,6 +130,7 @@ def test_table_is_one_stage_and_one_contract(package: Path, context: PipelineCon
     assert event.metadata["version"].value == snapshot.version
 
 
+@pytest.mark.pipeline
 def test_rater_is_one_class(package: Path, context: PipelineContext) -> None:
     (package / "rounded.py").write_text(RATER)
     name = "additions.rounded:RoundedUp"

@@ -35,6 +35,7 @@ def scored(home: Path, **scoring: Any) -> tuple[Built, Built]:
     return plan, scores
 
 
+@pytest.mark.pipeline
 @pytest.mark.parametrize(
     "scoring",
     [
@@ -68,6 +69,7 @@ def test_blocks_decide_no_score(
     assert scores_too.report.shown["scored_now"] == scores.report.shown["scored_now"] > 0
 
 
+@pytest.mark.pipeline
 def test_other_blocks_are_kept_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cohorts, "PAIRS", PAIRS)
     scored(tmp_path / "home", rater="mean")
@@ -95,6 +97,7 @@ class Worker(LocalExecutor):
         return super().map(pickle.loads(pickle.dumps(work)), pieces, advance)
 
 
+@pytest.mark.pipeline
 @pytest.mark.parametrize("rater", ["statistical", "mean"])
 def test_a_worker_opens_each_block_and_fits_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rater: str
@@ -157,6 +160,7 @@ def test_blocks_cover_everybody() -> None:
     assert [everyone.filter(b.rows()).height for b in _blocks(ids.head(0), 2)] == [5]
 
 
+@pytest.mark.pipeline
 def test_answers_are_stored_by_block_and_found_by_blocks_that_are_cut_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

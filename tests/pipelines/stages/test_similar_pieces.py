@@ -41,6 +41,7 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> None:
     s60_graph._indexed.cache_clear()
 
 
+@pytest.mark.pipeline
 @pytest.mark.usefixtures("workers")
 def test_pieces_decide_no_byte(tmp_path: Path) -> None:
     home = tmp_path / "home"
@@ -81,6 +82,7 @@ def test_finished_pieces_outlive_a_failure_and_the_graph_is_indexed_once(
     assert len(indexed) == 2
 
 
+@pytest.mark.pipeline
 @pytest.mark.usefixtures("workers")
 def test_a_graph_with_fewer_items_than_were_counted_has_empty_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

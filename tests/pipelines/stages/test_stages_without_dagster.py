@@ -23,7 +23,7 @@ from pipelines.quality import SUITES
 from pipelines.stages import STAGES, PipelineContext, Stage, build, check, publish, stage_of
 from pipelines.store import Store
 
-pytestmark = [pytest.mark.slow, pytest.mark.integration]
+pytestmark = pytest.mark.pipeline
 
 REPOSITORY = Path(__file__).parents[3]
 TINY = {

@@ -52,6 +52,7 @@ def test_one_run_at_a_time_and_the_second_is_told_who_holds_it(tmp_path: Path) -
         pass
 
 
+@pytest.mark.pipeline
 def test_a_killed_run_leaves_no_lock(tmp_path: Path) -> None:
     other = start(
         "from pipelines.store import Store\n"
@@ -109,6 +110,7 @@ def test_what_a_living_process_stages_is_left_alone(tmp_path: Path) -> None:
     assert not list((tmp_path / "_staging").iterdir())
 
 
+@pytest.mark.pipeline
 def test_what_a_killed_process_staged_is_removed_by_the_next_write(tmp_path: Path) -> None:
     other = start(
         "from pipelines.store.files import LocalFiles\n"
@@ -188,6 +190,7 @@ def test_a_home_below_a_file_is_a_store_error(tmp_path: Path) -> None:
         store.run_lock().__enter__()
 
 
+@pytest.mark.pipeline
 def test_a_home_that_may_not_be_written_is_a_store_error() -> None:
     code = (
         "import os, sys\n"

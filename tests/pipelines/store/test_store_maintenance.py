@@ -88,6 +88,7 @@ def test_nothing_is_removed_while_a_run_or_a_commit_goes_on(home: Path) -> None:
         store.collect_garbage(grace=NOW)
 
 
+@pytest.mark.pipeline
 def test_removal_beside_a_writer_leaves_current_tables_whole(home: Path) -> None:
     """A second process commits and goes back and forth between versions meanwhile."""
     writer = """

@@ -95,6 +95,7 @@ def test_cohorts_and_blocks_of_personas_begin_files(
     assert sorted(f.name for f in snapshot.files()) == [f.name for f in snapshot.files()]
 
 
+@pytest.mark.pipeline
 @given(
     sizes=st.lists(st.integers(0, 9), min_size=3, max_size=3),
     items=st.integers(1, 3),
@@ -271,6 +272,7 @@ def writer(home: Path, *names: str) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.pipeline
 def test_versions_are_whole_after_kills_between_parts(home: Path) -> None:
     store, dice = Store(home), random.Random(11)
     first = write(home, "a")
@@ -291,6 +293,7 @@ def test_versions_are_whole_after_kills_between_parts(home: Path) -> None:
     assert list((home / "_staging").iterdir()) == []
 
 
+@pytest.mark.pipeline
 def test_two_writers_keep_each_others_cohorts(home: Path) -> None:
     first = write(home, "a")
     children = [writer(home, "b", "b2", "b3"), writer(home, "c", "c2", "c3")]

@@ -441,6 +441,7 @@ def test_exported_names_exist_and_are_all_that_is_exported() -> None:
     assert public == set(store_package.__all__)
 
 
+@pytest.mark.pipeline
 def test_opening_and_reading_load_no_heavy_package(store: Store) -> None:
     store.commit(SPLITS, THREE, code_version="1")
     store.publish("m", {"s": store.current(SPLITS)}, world="w", required={}, card="c", settings={})

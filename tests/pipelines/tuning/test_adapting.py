@@ -40,7 +40,7 @@ def checkpoint(folder):
     return Checkpoint(folder, folder.name)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_adapted_model_is_merged_and_served_as_it_was_trained(tiny_model, tmp_path):
     nobody = HeldOut(frozenset(), frozenset())
     examples = rating_examples(

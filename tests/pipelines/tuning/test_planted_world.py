@@ -11,7 +11,7 @@ from pipelines.scales import SCALES
 from pipelines.tuning import HeldOut, rating_examples, train_rating_model
 from tests.pipelines.tuning.worlds import world
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 USERS, ITEMS = 400, 150
 #: Spreads of people's levels, of films' qualities and of the noise, on 1-10.

@@ -41,6 +41,7 @@ def test_only_training_ratings_are_targets_once_per_cut(tables, examples):
     assert asked.sort(asked.columns).equals(held.sort(held.columns))
 
 
+@pytest.mark.pipeline
 def test_held_out_people_and_items_are_in_no_row(tables):
     held = HeldOut.of(tables["interactions"]["user_id"], tables["items"]["item_id"], 0.1, 0.05)
     assert 3 <= len(held.users) <= 25
@@ -88,6 +89,7 @@ def test_training_mean_counts_what_others_gave_before(tables):
         assert stars is not None
 
 
+@pytest.mark.pipeline
 def test_later_ratings_do_not_change_an_earlier_line(tables):
     """Rules 2 to 4 at once: what comes after a rating leaves its text as it was."""
     before = made(tables, cuts=1).filter(split="train")
@@ -105,6 +107,7 @@ def test_later_ratings_do_not_change_an_earlier_line(tables):
     assert (both["line"] == both["line_after"]).all()
 
 
+@pytest.mark.pipeline
 def test_description_does_not_change_with_what_its_window_holds(tables):
     rows = made(tables, cuts=1).filter(split="train", user_id="ml-user:7")
     last = rows.filter(pl.col("description") != "")["window"][-1]
@@ -157,6 +160,7 @@ def test_held_out_lines_show_training_means_as_served(tables, examples):
     assert hashlib.sha256(user.encode()).hexdigest() == target["text_sha256"]
 
 
+@pytest.mark.pipeline
 def test_same_inputs_give_same_rows_and_cuts_differ(tables, examples):
     assert made(tables).equals(examples)
     first, second = (

@@ -13,7 +13,7 @@ from pipelines.stages import build, stage_of
 from pipelines.store import Store
 from tests.pipelines.tuning.worlds import world
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 TUNING = {
     "width": 32,

@@ -169,6 +169,7 @@ def test_loss_is_over_the_whole_vocabulary_at_answers_only(small):
     assert abs(losses.mean().item() - math.log(len(tokenizer))) < 0.5
 
 
+@pytest.mark.pipeline
 @pytest.mark.parametrize("means", ["earlier", "training"])
 def test_noise_can_not_be_predicted_unless_the_mean_holds_the_target(means):
     """The leak probe: loss of rows at first sight, over the first pass.
@@ -216,6 +217,7 @@ def final(small, folder, stops=(), recipe=RECIPE):
     return {n: p.detach().clone() for n, p in model.named_parameters()}, course
 
 
+@pytest.mark.pipeline
 def test_cut_off_training_ends_with_the_same_weights(small, tmp_path):
     whole, course = final(small, tmp_path / "whole")
     cut, again = final(small, tmp_path / "cut", stops=(3, 6, 6, 11))
@@ -227,6 +229,7 @@ def test_cut_off_training_ends_with_the_same_weights(small, tmp_path):
     assert final(small, tmp_path / "whole")[1].looks == course.looks
 
 
+@pytest.mark.pipeline
 def test_half_written_checkpoint_is_not_taken(small, tmp_path):
     whole, _ = final(small, tmp_path / "whole")
     folder = tmp_path / "cut"
@@ -270,6 +273,7 @@ def test_loss_that_is_not_finite_twice_is_an_error(small, tmp_path, monkeypatch)
     assert len(seen) == 2
 
 
+@pytest.mark.pipeline
 @pytest.mark.parametrize(("call", "last"), [(2, 0), (6, 4)])
 def test_loss_that_is_not_finite_once_goes_on_from_the_last_checkpoint_at_half_the_rate(
     small, tmp_path, monkeypatch, call, last
@@ -285,6 +289,7 @@ def test_loss_that_is_not_finite_once_goes_on_from_the_last_checkpoint_at_half_t
     assert [look["step"] for look in course.looks] == [4, 8, 12]
 
 
+@pytest.mark.pipeline
 def test_half_the_rate_outlives_a_kill(small, tmp_path, monkeypatch):
     broken, _ = broken_at({2})
     monkeypatch.setattr("pipelines.tuning._train.answer_loss", broken)

@@ -16,7 +16,7 @@ from pipelines.tuning import Encoder, Recipe, pack, train, windows_of
 from tests.pipelines.tuning.test_training import examples, tiny, tokenizer_of
 from tests.pipelines.tuning.worlds import noise, world
 
-pytestmark = [pytest.mark.slow, pytest.mark.faults]
+pytestmark = [pytest.mark.night, pytest.mark.faults]
 
 RECIPE = Recipe(steps=24, batch=2, warmup=2, every=4, rate=1e-2, patience=9)
 KILLS = 10

@@ -24,6 +24,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
+@pytest.mark.pipeline
 @pytest.mark.faults
 def test_another_process_waits_and_is_told_who_holds_it_until_that_one_dies(home: Path) -> None:
     with subprocess.Popen(

@@ -36,7 +36,7 @@ def called(*arguments: str) -> Any:
     return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "160"})
 
 
-@pytest.mark.slow
+@pytest.mark.pipeline
 def test_the_command_prints_a_row_per_configuration_and_writes_the_report(
     home: Path, tmp_path: Path, small_cases: None
 ) -> None:
@@ -57,6 +57,7 @@ def test_the_command_prints_a_row_per_configuration_and_writes_the_report(
     assert len(rows) == 3 * 5
 
 
+@pytest.mark.pipeline
 def test_the_page_needs_no_other_file_and_says_who_needs_no_model(
     opened: Opened, tmp_path: Path
 ) -> None:
@@ -75,7 +76,7 @@ def test_the_page_needs_no_other_file_and_says_who_needs_no_model(
     assert "| statistical | words of others (open half), text only |" in text
 
 
-@pytest.mark.slow
+@pytest.mark.pipeline
 def test_an_aggregate_of_some_tests_only_says_so(tmp_path: Path) -> None:
     from support import small_release
 
@@ -144,7 +145,7 @@ def test_an_unknown_suite_is_a_usage_error(home: Path) -> None:
     assert called("--suite", "games", "--home", str(home)).exit_code == 2
 
 
-@pytest.mark.slow
+@pytest.mark.pipeline
 def test_a_model_of_a_real_engine_is_judged_like_the_others(
     opened: Opened, home: Path, tmp_path: Path, tiny_model: Path
 ) -> None:

@@ -37,7 +37,7 @@ from pipelines.seeding import hash_text
 from pipelines.store import Store
 from sim.ablations import Options, RaterSpec, SuiteContext
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow]
+pytestmark = [pytest.mark.faults, pytest.mark.night]
 
 LLM = RaterSpec("llm", EngineSettings(kind="scripted", model="billed"))
 CELLS = [

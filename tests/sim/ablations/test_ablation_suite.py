@@ -271,6 +271,7 @@ def test_a_model_sees_the_wording_and_no_field_in_text_only(
 # -- failures -----------------------------------------------------------------------------------
 
 
+@pytest.mark.pipeline
 def test_unreadable_replies_are_left_out_counted_and_flagged(
     opened: Opened, tmp_path: Path, home: Path
 ) -> None:
@@ -341,6 +342,7 @@ def test_a_stored_result_that_was_cut_short_is_named(
 # -- what is kept -------------------------------------------------------------------------------
 
 
+@pytest.mark.pipeline
 def test_a_second_run_makes_nothing_and_gives_the_same(
     opened: Opened, tmp_path: Path, home: Path
 ) -> None:
@@ -389,6 +391,7 @@ def test_no_user_has_two_cases_more_than_another_that_has_cases_left(
     assert len(set(kept.item.tolist())) == len(kept)
 
 
+@pytest.mark.pipeline
 def test_a_report_of_a_sample_says_so_and_shares_no_cell_with_the_whole(
     opened: Opened, tmp_path: Path, home: Path
 ) -> None:

@@ -266,6 +266,7 @@ def test_persons_second_agent_lives_another_visit(world: AgentWorld) -> None:
     assert not first.equals(second)
 
 
+@pytest.mark.pipeline
 @given(
     parts=st.lists(st.integers(0, 3), min_size=12, max_size=12),
     seed=st.integers(0, 2**31),

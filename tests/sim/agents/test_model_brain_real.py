@@ -17,7 +17,7 @@ from sim.agents._model import ModelBrain
 from sim.recommenders import open_recommender
 from tests.sim.agents.test_model_brain import Encoder
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600)]
+pytestmark = [pytest.mark.night, pytest.mark.timeout(3_600)]
 
 AGENTS, PAGES = 1, 2
 

@@ -116,8 +116,10 @@ def test_counts_below_one_and_too_few_items_are_refused(matched: Release) -> Non
 
 
 def test_release_without_real_users_has_no_matched_cast(release: Release) -> None:
-    with pytest.raises(ConfigError, match="no persona is matched to a real user: movies@"):
+    with pytest.raises(ConfigError, match="no persona is matched to a real user: movies@") as told:
         AgentWorld.open(release)
+    for command in ("understudy match --domain movies", "understudy run --job movies"):
+        assert command in str(told.value)
     with pytest.raises(ReleaseError, match="training_traits"):
         AgentWorld.open(release, cast="personas")
     assert len(AgentWorld.open(release, cast="personas", traits=False)) == 6

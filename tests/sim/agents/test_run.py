@@ -51,6 +51,7 @@ def test_bytes_don_t_depend_on_the_size_of_shards(world: AgentWorld, tmp_path: P
     ]  # fmt: skip
 
 
+@pytest.mark.pipeline
 def test_bytes_don_t_depend_on_the_number_of_threads(matched: Release, tmp_path: Path) -> None:
     from threadpoolctl import threadpool_limits
 
@@ -150,7 +151,7 @@ _RUN = """
 
 
 @pytest.mark.faults
-@pytest.mark.slow
+@pytest.mark.night
 def test_kill_at_twenty_waves_loses_nothing(
     matched: Release, world: AgentWorld, tmp_path: Path
 ) -> None:
@@ -187,6 +188,7 @@ def test_kill_at_twenty_waves_loses_nothing(
     assert digests(folder) == digests(whole.folder)
 
 
+@pytest.mark.pipeline
 @pytest.mark.faults
 def test_full_disk_in_a_shard_leaves_the_shards_before(world: AgentWorld, tmp_path: Path) -> None:
     shown = open_recommender("random").fit(world.release)
@@ -263,6 +265,7 @@ def sim(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.pipeline
 def test_command_plays_and_shows_a_visit(matched: Release, tmp_path: Path) -> None:
     home = matched.path.parents[1]
     options = ["--release", "movies@latest", "--agents", "40", "--out", str(tmp_path / "run")]
@@ -275,6 +278,16 @@ def test_command_plays_and_shows_a_visit(matched: Release, tmp_path: Path) -> No
     assert shown.returncode == 0, shown.stderr
     assert "Agent 17: persona:matched:" in shown.stdout
     assert "View 1, page 1" in shown.stdout
+    visit = json.loads(
+        sim("agents", "show", "17", "--out", str(tmp_path / "run"), "--json", home=home).stdout
+    )
+    people, items = matched["personas"].polars(), matched["items"].polars()
+    [persona] = people.filter(pl.col("persona_id") == visit["agent"]["persona_id"]).to_dicts()
+    text = " ".join(shown.stdout.split())
+    assert " ".join(persona["description"].split()) in text
+    assert f"likes {', '.join(persona['likes'])}" in text
+    [item] = items.filter(pl.col("item_id") == visit["views"][0]["item_id"]).to_dicts()
+    assert f"{item['title']} ({item['year']}) · {', '.join(item['genres'])}:" in text
     refused = sim("agents", "--brain", "random", "--brain-option", "rounds=2", home=home)
     assert refused.returncode == 2
     assert "rounds" in refused.stderr

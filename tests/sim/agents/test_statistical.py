@@ -234,6 +234,7 @@ def test_mixture_weight_has_the_best_likelihood() -> None:
     assert _weight(own[:0], common[:0]) == {"weight": 0.0, "ratings": 0}
 
 
+@pytest.mark.pipeline
 def test_ratings_have_the_mixtures_distribution(
     brain: StatisticalBrain, world: AgentWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

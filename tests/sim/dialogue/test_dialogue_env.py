@@ -177,7 +177,7 @@ def test_sets_that_do_not_fit_the_spaces_are_refused() -> None:
         make(sample_book(products=51))
 
 
-@pytest.mark.slow
+@pytest.mark.pipeline
 def test_maskable_ppo_learns_that_expensive_questions_do_not_pay(book: Book) -> None:
     contrib = pytest.importorskip("sb3_contrib")
     env = make(book, question_cost=20.0)

@@ -134,7 +134,7 @@ def trl(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.pipeline
 def test_grpo_step_of_trl_calls_both_tools(trl: Path, repository: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     script = Path(__file__).parent / "grpo_step.py"

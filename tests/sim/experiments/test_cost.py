@@ -39,6 +39,7 @@ def test_rows_without_a_model_make_no_calls(context: ExperimentContext) -> None:
         assert row.figures["seconds"].value > 0
 
 
+@pytest.mark.pipeline
 def test_calls_and_tokens_of_a_model_are_counted(
     scripted: Callable[..., ExperimentContext],
 ) -> None:

@@ -72,6 +72,7 @@ def test_people_rate_their_own_items_as_others_did(context: ExperimentContext) -
     assert people.figures["likeness_items"].value >= people.figures["likeness"].value
 
 
+@pytest.mark.pipeline
 def test_small_sample_of_a_model_leaves_the_other_rows(
     scripted: Callable[..., ExperimentContext],
 ) -> None:

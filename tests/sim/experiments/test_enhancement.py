@@ -25,6 +25,7 @@ from sim.experiments._feedback import retrained
 from sim.experiments.testing import ExperimentContract
 
 
+@pytest.mark.pipeline
 class TestEnhancement(ExperimentContract):
     def make(self) -> Experiment:
         return Enhancement(EnhancementSettings(recommenders=("ease",), k=5))

@@ -72,6 +72,7 @@ def test_list_has_every_experiment_with_its_question() -> None:
     assert set(experiment_names()) <= set(EXPERIMENTS)
 
 
+@pytest.mark.pipeline
 def test_second_run_reads_what_the_first_computed(store: Path, tmp_path: Path) -> None:
     arguments = ("distribution", "cost", "--home", str(store), "--agents", "30", "-r", "popular")
     first = called(*arguments, "--out", str(tmp_path / "one"))

@@ -61,7 +61,7 @@ class TestJudge(ExperimentContract):
             assert name not in page
         assert "<li>watched &quot;Film" in page
         sheet = folder / "sheet-01.csv"
-        rows = list(csv.DictReader(sheet.open()))
+        rows = list(csv.DictReader(sheet.read_text("utf-8").splitlines()))
         returned = folder.parent / "returned.csv"
         lines = [f"1,{row['entry']},4" for row in rows]
         returned.write_text("\n".join(["sheet,entry,grade", *lines]))

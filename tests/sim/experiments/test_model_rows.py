@@ -18,6 +18,7 @@ SCROLLED = ExposureSettings(
 )
 
 
+@pytest.mark.pipeline
 @pytest.mark.parametrize(
     "experiment",
     [

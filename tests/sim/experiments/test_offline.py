@@ -87,6 +87,7 @@ def test_nobody_keeps_its_own_likes() -> None:
     assert not found[5].any()
 
 
+@pytest.mark.pipeline
 def test_a_model_likes_what_it_rates_high(context: ExperimentContext) -> None:
     for rating, liked in ((4, True), (3, False)):
         settings = OfflineSettings(systems=SYSTEMS, min_systems=5, min_people=2)

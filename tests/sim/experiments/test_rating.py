@@ -85,6 +85,7 @@ def test_a_sample_of_pairs_is_of_the_first_people(context: ExperimentContext) ->
     assert some["person"].to_list() == sorted(set(some["person"])) == list(range(5))
 
 
+@pytest.mark.pipeline
 def test_a_model_takes_every_condition_on_its_sample(context: ExperimentContext) -> None:
     asked: list[str] = []
     modelled = asking_a_model(fresh(context), asked, rating=4)

@@ -213,6 +213,7 @@ def test_fits_leave_the_global_generator_alone(name: str, people: Release) -> No
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
+@pytest.mark.pipeline
 def test_a_library_loaded_by_the_fit_runs_in_one_thread(home: Path) -> None:
     pytest.importorskip("torch_geometric")
     code = f"""
@@ -259,5 +260,7 @@ def test_a_missing_library_names_the_extra(
     name: str, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ConfigError, match=rf"{module} is not installed.*understudy\[agents\]"):
+    with pytest.raises(
+        ConfigError, match=rf"{module} is not installed.*understudy-recsys\[agents\]"
+    ):
         open_recommender(name)

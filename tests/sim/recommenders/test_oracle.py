@@ -15,7 +15,7 @@ from support.hundred_k import splits_by_dbt
 from sim import Release, open_release
 from sim.recommenders import OfflineRow, evaluate_offline, open_recommender
 
-pytestmark = [pytest.mark.slow, pytest.mark.shared_data]
+pytestmark = [pytest.mark.night, pytest.mark.shared_data]
 
 #: Recall@20 and NDCG@20 on test, training and validation masked.
 EXACT = {"popular": (0.0932, 0.0782), "ease": (0.1741, 0.1276), "item-knn": (0.154, 0.114)}

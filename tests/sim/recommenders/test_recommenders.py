@@ -38,6 +38,7 @@ def items_of(release: Release) -> list[str]:
     return sorted(release["items"].polars(["item_id"])["item_id"].to_list())
 
 
+@pytest.mark.pipeline
 def test_random_shows_every_item_about_equally_often_and_differs_by_user_and_seed(
     release: Release,
 ) -> None:

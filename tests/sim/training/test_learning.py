@@ -62,6 +62,7 @@ def test_the_oracle_takes_the_best_items_and_no_other_list_earns_more(planted: W
             assert other <= common
 
 
+@pytest.mark.pipeline
 def test_the_oracle_is_the_ceiling_of_the_statistical_rater(world: World) -> None:
     # 40 draws of all ratings: the standard error of a mean is about 0.04.
     audience = Audience(world)
@@ -77,7 +78,7 @@ def test_the_oracle_is_the_ceiling_of_the_statistical_rater(world: World) -> Non
         assert reward(open_recommender(name).fit(world.release)) < common + 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize("algo", ["a2c", "ppo", "trpo", "dqn"])
 def test_a_policy_with_default_settings_learns_planted_tastes(
     planted: World, tmp_path: Path, algo: str

@@ -92,7 +92,7 @@ def test_a_release_without_ratings_is_refused_naming_the_table(
 
 
 @pytest.mark.faults
-@pytest.mark.slow
+@pytest.mark.pipeline
 def test_ctrl_c_leaves_a_checkpoint_that_resume_goes_on_from(home: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = [
@@ -118,6 +118,7 @@ def test_ctrl_c_leaves_a_checkpoint_that_resume_goes_on_from(home: Path, tmp_pat
     assert curve[-1]["steps"] == kept.steps + 256
 
 
+@pytest.mark.pipeline
 def test_help_needs_no_torch() -> None:
     code = (
         "import sys\nfrom pipelines.cli.main import main\n"

@@ -55,7 +55,7 @@ def after(asked: int) -> Any:
 
 @pytest.mark.parametrize(
     "algo",
-    ["a2c", "dqn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ppo", "trpo"))],
+    ["a2c", "dqn", *(pytest.param(name, marks=pytest.mark.pipeline) for name in ("ppo", "trpo"))],
 )
 def test_a_stopped_run_goes_on_to_the_same_curve_and_the_same_policy(
     world: World, tmp_path: Path, algo: str
@@ -76,7 +76,7 @@ def test_a_stopped_run_goes_on_to_the_same_curve_and_the_same_policy(
 
 
 @pytest.mark.faults
-@pytest.mark.slow
+@pytest.mark.pipeline
 @pytest.mark.parametrize("algo", ["a2c", "dqn"])
 def test_a_run_killed_in_the_middle_resumes_to_the_same_curve(
     home: Path, world: World, tmp_path: Path, algo: str
@@ -269,6 +269,7 @@ def test_a_policy_recommends_by_the_ratings_so_far(world: World) -> None:
     assert lists[0].tolist() != lists[1].tolist()
 
 
+@pytest.mark.pipeline
 def test_training_prefers_what_is_rated_well(world: World, tmp_path: Path) -> None:
     # Six personas and 24 films, of which each likes a quarter to a half. 40 draws of all ratings:
     # the standard error of a mean is about 0.04.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from pipelines.config import EngineSettings, ServingSettings
@@ -24,8 +24,9 @@ from pipelines.llm.engines._protocol import (
     Regex,
     Sampling,
 )
-from pipelines.llm.engines.openai._client import Client, Completion, Failure
+from pipelines.llm.engines.openai._client import OPTIONAL, Client, Completion, Failure
 from pipelines.llm.engines.openai._encoding import (
+    DEFAULTS,
     ENCODINGS,
     ConstraintEncoding,
     Endpoint,
@@ -34,8 +35,8 @@ from pipelines.llm.engines.openai._encoding import (
     Tokens,
     VllmTokens,
     sampling_fields,
-    server_sampling,
 )
+from pipelines.llm.engines.openai._forms import FormStyle
 
 #: Ways to read the distribution over the options of a choice.
 #: ``token_ids``: the server gives the log-probability of exactly the tokens that are asked for.
@@ -46,8 +47,8 @@ Reading = Literal["token_ids", "ranks", "draws", "none"]
 _DISTRIBUTIONS: dict[Reading, str] = {
     "token_ids": "exact: log-probabilities of the options' own tokens (logprob_token_ids)",
     "ranks": "from the {ranks} most probable tokens that the server lists",
-    "draws": "ESTIMATE: shares among {draws} answers drawn",
-    "none": "not readable: a choice is answered invalid",
+    "draws": "ESTIMATE: shares among {draws} answers drawn ({reason})",
+    "none": "not readable ({reason}): set engine.draws to estimate them from sampled answers",
 }
 _OWNERS = {"vllm": "vllm", "llamacpp": "llama.cpp", "library": "ollama"}
 _QUESTION = (Message("user", "Name a colour."),)
@@ -58,8 +59,18 @@ _RANKS = (100, 20, 5)
 _BY_IDS = "logprob_token_ids"
 _IGNORED = "silently ignored"
 _FIRST = Sampling(temperature=1.0, max_tokens=1)
+_GREEDY = Sampling(temperature=0.0, max_tokens=24)
 #: Tolerance of a log-probability between two equal requests (16-bit weights).
 _SAME = 0.5
+#: Longest thought that is waited for (tokens).
+_THOUGHT = 2048
+#: Fields that turn a model's thinking off: in its template (vLLM, llama.cpp), and the interface's.
+_SWITCHES: tuple[dict[str, Any], ...] = (
+    {"chat_template_kwargs": {"enable_thinking": False}},
+    {"reasoning_effort": "none"},
+    {"think": False},
+)
+_JSON = (Message("user", 'Name a colour in JSON, in this form: {"colour": "..."}'),)
 _MIXED = "Un été à Zürich: «日本» costs 10 or 100 €,\n  isn't it?\t5"
 
 #: Per kind, a constraint under which the answer has nothing to do with the question.
@@ -82,6 +93,12 @@ class Capabilities:
 
     Attributes
     ----------
+    defaults
+        The server's defaults of sampling, where they are not those of the interface.
+    thinks, switch
+        Whether the model thinks before it answers; the fields that turn this off, if any do.
+    reason
+        Why no distribution is read from probabilities; empty if one is.
     server, version
         Kind (``vllm``, ``llama.cpp``, ``ollama``, ``other``) and version as it reports them.
     context
@@ -92,7 +109,7 @@ class Capabilities:
         Endpoints that texts, and choices, are asked for at.
     reading, ranks, draws
         Way to read a choice; length of the list of most probable tokens; answers drawn per choice
-        where it is estimated.
+        where the list does not hold it, or there is none.
     limit_field
         Name of the chat endpoint's field for the longest answer.
     probed
@@ -106,10 +123,14 @@ class Capabilities:
         self.endpoint: Endpoint = "chat"
         self.choice_endpoint: Endpoint = "chat"
         self.reading: Reading = "none"
-        self.ranks = self.draws = 0
+        self.ranks, self.draws = 0, engine.draws
+        self.defaults: dict[str, Any] = {}
+        self.thinks, self.reason = False, ""
+        self.switch: dict[str, Any] = {}
         self.limit_field = "max_tokens"
         self.probed: dict[str, str] = {}
         self._client, self._engine, self._serving = client, engine, serving
+        self._style: FormStyle | None = None
         self._prompt: list[int] | None = None
         self._encodings: dict[tuple[Endpoint, str], ConstraintEncoding | None] = {}
         self._locks: dict[tuple[Endpoint, str], asyncio.Lock] = {}
@@ -117,7 +138,64 @@ class Capabilities:
     @property
     def distributions(self) -> str:
         """Description of the way that choices are read."""
-        return _DISTRIBUTIONS[self.reading].format(ranks=self.ranks, draws=self.draws)
+        text = _DISTRIBUTIONS[self.reading].format(
+            ranks=self.ranks, draws=self.draws, reason=self.reason
+        )
+        if self.reading == "ranks" and self.draws:
+            text += f"; where that leaves too much open, shares among {self.draws} answers drawn"
+        return text
+
+    def choice_fault(self, options: int) -> str:
+        """Why a choice among so many options can't be answered; empty if it can."""
+        if self.max_options is None or options <= self.max_options:
+            return ""
+        listed = f"the server lists {self.ranks} probable tokens"
+        return f"no distribution over {options} answers ({self.reason or listed})"
+
+    @property
+    def max_options(self) -> int | None:
+        """Most options whose distribution can be given; None: any number."""
+        if self.draws or self.reading == "token_ids" or self.choice_endpoint == "completions":
+            return None if self.reading != "none" else 0
+        return self.ranks
+
+    def fields(
+        self, sampling: Sampling, seed: int | None, endpoint: Endpoint, room: int = 0
+    ) -> tuple[dict[str, Any], int]:
+        """Fields of a request's body that draw its answer, and the limit of its tokens.
+
+        ``room`` is for tokens beside those of the answer (count); thoughts are added to it.
+        """
+        fields = sampling_fields(sampling, seed, self.server, self.defaults)
+        if "repeat_penalty" in fields and self.context is not None:
+            fields["repeat_last_n"] = self.context
+        limit = sampling.max_tokens + room
+        if endpoint == "completions":
+            return fields | {"max_tokens": limit}, limit
+        if self.thinks and not self.switch:
+            limit += min(_THOUGHT, (self.context or 2 * _THOUGHT) // 2)
+        return fields | self.switch | {self.limit_field: limit}, limit
+
+    def note_thoughts(self, ones: Sequence[Completion | Failure]) -> bool:
+        """Whether a reply was cut in a thought that the probes had not shown: there is room now."""
+        cut = any(isinstance(o, Completion) and o.thought and o.finish == "length" for o in ones)
+        if not cut or (self.thinks and not self.switch):
+            return False
+        self.thinks, self.switch = True, {}
+        return True
+
+    async def form_style(self) -> FormStyle:
+        """How the fields of a form are asked for at the chat endpoint; probed once."""
+        if await self.encoding("chat", "json") is not None:
+            return "json_schema"
+        async with self._locks.setdefault(("chat", "form"), asyncio.Lock()):
+            if self._style is None:
+                extra = {"response_format": {"type": "json_object"}}
+                one = await self._ask("chat", _GREEDY, extra, messages=_JSON)
+                text = "" if isinstance(one, Failure) else (one.text or "").strip()
+                self._style = "json_object" if text.startswith("{") else "lines"
+                self.probed["json_object"] = _outcome(one) if text[:1] != "{" else "honoured"
+        return self._style
 
     async def encoding(self, endpoint: Endpoint, kind: str) -> ConstraintEncoding | None:
         """Encoding of a kind of constraint for the server, or None; probed once."""
@@ -144,7 +222,11 @@ class Capabilities:
             "prompts_per_request": "many" if self._client.many else "one",
             "reading": self.reading,
             "distributions": self.distributions,
+            "max_options": self.max_options,
             "constraints": named,
+            "thinks": self.thinks,
+            "thinking_switch": self.switch or None,
+            "left_out": dict(sorted(self._client.left_out.items())),
             "probes": dict(sorted(self.probed.items())),
             "answered_by": sorted(self._client.answered_by),
             "fingerprints": sorted(self._client.fingerprints),
@@ -169,10 +251,10 @@ class Capabilities:
         else:
             self.tokens = None
             await self._probe_chat()
+        await self._probe_sampling()
         await self._find_reading()
-        for kind in ("regex", "json", "grammar", *(["choice"] if self.draws else [])):
+        for kind in ("regex", "json", "grammar", *(["choice"] if self.reading == "draws" else [])):
             await self.encoding(self.endpoint, kind)
-        await self._probe_seed()
         if self._client.spent is not None:
             raise self._client.spent
 
@@ -194,10 +276,14 @@ class Capabilities:
                 build = settings.get("build_info")
                 self.server, self.version = "llama.cpp", build if isinstance(build, str) else ""
                 self._limit(own.get("n_ctx"))
+                stated = own.get("params")
+                numbers = stated.items() if isinstance(stated, dict) else ()
+                self.defaults = {k: v for k, v in numbers if k in OPTIONAL and _is_number(v)}
         if self.server in ("ollama", "other"):
             version = await self._field(root + "/api/version", "version")
             if version:
                 self.server, self.version = "ollama", version
+        self.defaults = DEFAULTS.get(self.server, {}) | self.defaults
         self._client.model = self._find_model([m for m in models if isinstance(m.get("id"), str)])
         own = next((m for m in models if m.get("id") == self._client.model), {})
         self._limit(own.get("max_model_len"))
@@ -272,7 +358,7 @@ class Capabilities:
     async def _probe_completions(self, prompt: list[int]) -> bool:
         """Probe prompts as token ids, and several prompts per request."""
         longer = [*prompt, prompt[-1]]
-        fields = sampling_fields(_FIRST, None, "max_tokens")
+        fields, _ = self.fields(_FIRST, None, "completions")
         for many, prompts in ((True, [prompt, longer]), (False, [longer])):
             self._client.many = many
             sent = await self._client.complete(
@@ -294,17 +380,35 @@ class Capabilities:
     async def _probe_chat(self) -> None:
         """Probe the chat endpoint, and its name for the maximum number of tokens."""
         for field in ("max_tokens", "max_completion_tokens"):
-            one = await self._client.chat(_QUESTION, {field: 4}, 4, tries=2, mode="probe")
-            if not isinstance(one, Failure):
-                self.limit_field = field
-                self.probed["chat"] = f"honoured ({field})"
-                return
-            self.probed["chat"] = one.detail
+            one = await self._client.chat(_QUESTION, {field: 16}, 16, tries=2, mode="probe")
+            if isinstance(one, Failure):
+                self.probed["chat"] = one.detail
+                if one.status == "engine_error":
+                    break
+                continue
+            self.limit_field = field
+            self.probed["chat"] = f"honoured ({field})"
+            if one.thought:
+                await self._find_switch()
+            return
         raise EngineError(
             f"the server answers neither completions nor chat ({self.probed['chat']})",
             where=self._client.address.api,
-            hint="check serving.base_url and engine.model",
+            hint="check serving.base_url, engine.model and serving.timeout",
         )
+
+    async def _find_switch(self) -> None:
+        """Try to turn the model's thinking off."""
+        self.thinks = True
+        outcome = "can't be turned off"
+        for switch in _SWITCHES:
+            self.switch = switch
+            one = await self._ask("chat", _GREEDY, {})
+            if not isinstance(one, Failure) and one.text and not one.thought:
+                outcome = f"turned off by {next(iter(switch))}"
+                break
+            self.switch = {}
+        self.probed["thinking"] = outcome
 
     async def _ask(
         self,
@@ -314,20 +418,48 @@ class Capabilities:
         *,
         seed: int | None = None,
         tries: int = 2,
+        messages: Sequence[Message] = _QUESTION,
     ) -> Completion | Failure:
         """Ask the probes' question in few tokens."""
-        field = self.limit_field if endpoint == "chat" else "max_tokens"
-        fields = sampling_fields(sampling, seed, field)
-        fields |= server_sampling(self.server, sampling) | extra
-        limit = sampling.max_tokens
+        fields, limit = self.fields(sampling, seed, endpoint)
+        fields |= extra
         if endpoint == "chat":
-            return await self._client.chat(_QUESTION, fields, limit, tries=tries, mode="probe")
+            return await self._client.chat(messages, fields, limit, tries=tries, mode="probe")
         if self._prompt is None:
             return Failure("invalid", "no prompt to try it with")
         [one] = await self._client.complete(
             [self._prompt], fields, limit, tries=tries, mode="probe"
         )
         return one
+
+    async def _probe_sampling(self) -> None:
+        """Find optional fields that the server refuses, and whether a seed repeats a draw.
+
+        Most servers name the field that they refuse, and the client leaves it out. Where one does
+        not, the request is tried without each.
+        """
+        drawn = Sampling(temperature=1.0, max_tokens=8)
+        one = await self._ask(self.endpoint, drawn, {}, seed=11)
+        if isinstance(one, Failure) and one.status == "invalid":
+            sent, _ = self.fields(drawn, 11, self.endpoint)
+            for name in (n for n in OPTIONAL if n in sent):
+                before = dict(self._client.left_out)
+                self._client.left_out[name] = one.detail
+                without = await self._ask(self.endpoint, drawn, {}, seed=11)
+                self._client.left_out = before
+                if not isinstance(without, Failure):
+                    self._client.leave_out(name, one.detail)
+                    one = without
+                    break
+        if isinstance(one, Failure):
+            raise EngineError(
+                f"the server does not draw an answer ({one.detail})",
+                where=self._client.address.api,
+                hint="check engine.model, and serving.timeout if it is slow",
+            )
+        again = await self._ask(self.endpoint, drawn, {}, seed=11)
+        same = not isinstance(again, Failure) and one.text is not None and one.text == again.text
+        self.probed["seed"] = "repeats" if same else "does not repeat"
 
     # Distributions ----------------------------------------------------------------------------
 
@@ -339,12 +471,14 @@ class Capabilities:
             if await self._probe_ranks("completions"):
                 self.choice_endpoint, self.reading = "completions", "ranks"
                 return
-        if await self._probe_ranks("chat"):
-            self.choice_endpoint, self.reading = "chat", "ranks"
+        if self.thinks and not self.switch:
+            self.reason = "the model thinks before it answers, and its first token is a thought's"
+        elif await self._probe_ranks("chat"):
+            self.choice_endpoint, self.reading, self.reason = "chat", "ranks", ""
             return
         self.choice_endpoint = self.endpoint
-        if self._engine.draws:
-            self.reading, self.draws = "draws", self._engine.draws
+        if self.draws:
+            self.reading = "draws"
 
     async def _probe_token_ids(self) -> bool:
         """Ask for tokens that no list of the most probable would hold; twice, overlapping."""
@@ -381,6 +515,9 @@ class Capabilities:
             one = await self._ask(endpoint, _FIRST, extra)
             if isinstance(one, Failure):
                 self.probed[name] = one.detail
+                self.reason = f"{name}: {one.detail}"
+                if one.detail.startswith("timeout"):
+                    return False  # a shorter list would not be quicker
                 continue
             ranks = [*(one.texts if chat else one.ids).values()]
             if _is_distribution(ranks):
@@ -389,6 +526,7 @@ class Capabilities:
                 return True
             named = not chat and len(one.texts) > 1 and not one.ids
             self.probed[name] = "without token ids" if named else _IGNORED
+            self.reason = "the server returns no log-probabilities of other tokens"
             return False
         return False
 
@@ -397,12 +535,13 @@ class Capabilities:
     async def _probe_encoding(self, endpoint: Endpoint, kind: str) -> ConstraintEncoding | None:
         """The first encoding of a kind of constraint that the server honours."""
         constraint, wanted = _WANTED[kind]
-        greedy = Sampling(temperature=0.0, max_tokens=24)
         outcomes, found = [], None
         for encoding in ENCODINGS[kind]:
-            one = await self._ask(endpoint, greedy, encoding.fields(constraint), tries=1)
+            if encoding.server not in ("", self.server):
+                continue
+            one = await self._ask(endpoint, _GREEDY, encoding.fields(constraint), tries=1)
             if isinstance(one, Failure):
-                outcomes.append(f"{encoding.name} refused")
+                outcomes.append(f"{encoding.name}: {one.detail}")
                 continue
             text = "".join((one.text or "").split())
             # A cut answer may be on the way: a model may fill JSON with white space.
@@ -412,16 +551,16 @@ class Capabilities:
                 found = encoding
                 break
             outcomes.append(f"{encoding.name} {_IGNORED}")
-        self.probed[f"{kind} ({endpoint})"] = "; ".join(outcomes)
+        self.probed[f"{kind} ({endpoint})"] = "; ".join(outcomes) or "checked here"
         return found
 
-    async def _probe_seed(self) -> None:
-        """Whether the same seed draws the same answer; nothing can be done if it does not."""
-        drawn = Sampling(temperature=1.0, max_tokens=8)
-        ones = [await self._ask(self.endpoint, drawn, {}, seed=11) for _ in range(2)]
-        texts = [None if isinstance(one, Failure) else one.text for one in ones]
-        same = texts[0] is not None and texts[0] == texts[1]
-        self.probed["seed"] = "repeats" if same else "does not repeat"
+
+def _outcome(one: Completion | Failure) -> str:
+    return one.detail if isinstance(one, Failure) else _IGNORED
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _why(found: Any) -> str:

@@ -65,6 +65,23 @@ _IMAGE = 16_384
 _TRANSIENT = frozenset({408, 409, 425})
 _UNKNOWN = frozenset({404, 405, 501, 505})
 _OF_THE_REQUEST = frozenset({400, 413, 422})
+#: Optional fields of a request in the order in which they are given up where a server refuses
+#: several together, and the value under which each changes nothing.
+OPTIONAL: dict[str, Any] = {
+    "repeat_last_n": 0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "top_k": 0,
+    "min_p": 0.0,
+    "repeat_penalty": 1.0,
+    "repetition_penalty": 1.0,
+    "top_p": 1.0,
+    "seed": None,
+    "temperature": 1.0,
+    "stop": None,
+}
+#: Names of the finish of an answer that was cut by the limit.
+_CUT = frozenset({"length", "max_tokens", "max_length", "model_length"})
 #: Codes of servers for a request or an answer that their rules forbid, and for an empty account.
 _FILTERED = ("content_filter", "content_policy", "moderation", "responsibleaipolicy")
 _NO_CREDIT = ("insufficient_quota", "billing_hard_limit", "insufficient_credit")
@@ -314,13 +331,15 @@ class Completion:
     """A completion in a response, in one form for both endpoints.
 
     ``ids`` and ``texts`` are log-probabilities of the ranked tokens at the first position, by token
-    id where the server names ids, and by text; texts that two tokens share are summed. ``cost`` is
+    id where the server names ids, and by text; texts that two tokens share are summed. ``thought``
+    says that the model thought before it answered; thoughts are no part of the text. ``cost`` is
     the answer's share of the request's.
     """
 
     text: str | None
     finish: str
     refusal: str = ""
+    thought: bool = False
     ids: dict[int, float] = field(default_factory=dict)
     texts: dict[str, float] = field(default_factory=dict)
     cost: Cost = field(default_factory=Cost)
@@ -409,11 +428,13 @@ def _not_json(headers: Mapping[str, str], body: bytes) -> str:
 
 def _message(parsed: dict[str, Any] | None, body: bytes) -> str:
     if parsed is None:
-        return "an HTML page" if body.lstrip()[:1] == b"<" else ""
+        if body.lstrip()[:1] == b"<":
+            return "an HTML page"
+        return body[: 4 * MAX_QUOTED].decode("utf-8", "replace")
     error = parsed.get("error", parsed.get("detail", parsed.get("message", "")))
     if isinstance(error, dict):
-        error = error.get("message", "")
-    return error if isinstance(error, str) else ""
+        error = error.get("message") or error
+    return error if isinstance(error, str) else orjson.dumps(error).decode() if error else ""
 
 
 def _codes(parsed: dict[str, Any] | None) -> str:
@@ -459,22 +480,39 @@ def read_completions(body: dict[str, Any], count: int) -> list[Completion] | str
     if sorted(o for o in order if isinstance(o, int)) != list(range(count)):
         return "the response numbers its answers wrongly"
     ranked = sorted(zip(order, choices, strict=True), key=operator.itemgetter(0))
-    return [_completion(choice) for _, choice in ranked]
+    usage = body.get("usage")
+    details = usage.get("completion_tokens_details") if isinstance(usage, dict) else None
+    hidden = bool(isinstance(details, dict) and _count(details.get("reasoning_tokens")))
+    return [_completion(choice, hidden) for _, choice in ranked]
 
 
-def _completion(choice: dict[str, Any]) -> Completion:
+def _completion(choice: dict[str, Any], hidden: bool) -> Completion:
     message, finish, refusal = choice.get("message"), choice.get("finish_reason"), ""
     text = choice.get("text")
+    thought = hidden
     if isinstance(message, dict):
         text = message.get("content")
         refusal = message.get("refusal") or ""
         refusal = refusal if isinstance(refusal, str) else "the model declined"
+        thought |= any(message.get(name) for name in _THOUGHT_FIELDS)
+    if isinstance(text, list):
+        # Parts: thoughts have a type of their own, and no `text`.
+        parts = [part for part in text if isinstance(part, dict)]
+        thought |= any(part.get("type") not in ("text", "output_text") for part in parts)
+        spoken = [p.get("text") for p in parts if p.get("type") in ("text", "output_text")]
+        text = "".join(part for part in spoken if isinstance(part, str))
+    if isinstance(text, str):
+        answer = strip_thought(text)
+        thought |= answer != text
+        text = answer
     if finish == "content_filter" and not refusal:
         refusal = "the server's content filter"
+    finish = finish if isinstance(finish, str) else ""
     found = Completion(
         text=text if isinstance(text, str) else None,
-        finish=finish if isinstance(finish, str) else "",
+        finish="length" if finish.lower() in _CUT else finish,
         refusal=refusal,
+        thought=thought,
     )
     for token, number, value in _first_ranks(choice.get("logprobs")):
         if not isinstance(token, str):
@@ -487,6 +525,41 @@ def _completion(choice: dict[str, Any]) -> Completion:
         before = found.texts.get(token)
         found.texts[token] = value if before is None else _log_sum(before, value)
     return found
+
+
+#: Fields of a message in which servers put the thought.
+_THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking", "thinking_blocks")
+_NAME = r"(?:\w+:)?(?:think(?:ing)?|thoughts?|reason(?:ing)?|reflection|analysis|scratchpad)"
+_OPEN = re.compile(rf"[<\[◁]\|?{_NAME}\|?[>\]▷]|<\|(?:begin_of_|start_){_NAME}\|>", re.IGNORECASE)
+_CLOSE = re.compile(rf"[<\[◁]\|?/{_NAME}\|?[>\]▷]|<\|(?:/|end_of_|end_){_NAME}\|>", re.IGNORECASE)
+_CHANNEL, _FINAL = "<|channel|>", re.compile(r"<\|channel\|>\s*final\b[^<]*<\|message\|>")
+_MARK = re.compile(r"<\|(?:end|return|start|message|channel)\|>")
+
+
+def strip_thought(text: str) -> str:
+    r"""A reply without what the model thought before it; empty if that is all.
+
+    >>> strip_thought("<think>\nWell.\n</think>\n\n8"), strip_thought("Well.[/THINK]8")
+    ('8', '8')
+    >>> strip_thought("<|channel|>analysis<|message|>Well.<|end|>"
+    ...     "<|start|>assistant<|channel|>final<|message|>8<|return|>")
+    '8'
+    >>> strip_thought("<thinking>Well, this person"), strip_thought(" 8 [/10]")
+    ('', ' 8 [/10]')
+    """
+    if _CHANNEL in text:
+        final = list(_FINAL.finditer(text))
+        return _MARK.split(text[final[-1].end() :])[0].strip() if final else ""
+    answer = text
+    if closed := list(_CLOSE.finditer(answer)):
+        # The first tag may stand in the prompt: all before the last closing one is a thought,
+        # but for what was said before an opening one.
+        opened = _OPEN.search(answer)
+        said = answer[: opened.start()] if opened and opened.start() < closed[0].start() else ""
+        answer = said + answer[closed[-1].end() :]
+    if opened := _OPEN.search(answer):
+        answer = answer[: opened.start()]
+    return text if answer == text else answer.strip()
 
 
 def _first_ranks(logprobs: Any) -> list[tuple[Any, Any, float]]:
@@ -600,6 +673,8 @@ class Client:
         HTTP requests, and those of them that repeat another (counts).
     answered_by, fingerprints
         Models and configurations that the server's replies name.
+    left_out
+        Optional fields that the server refused, which are no longer sent, and its words.
     """
 
     def __init__(
@@ -623,6 +698,7 @@ class Client:
         self.sent = self.retried = 0
         self.answered_by: set[str] = set()
         self.fingerprints: set[str] = set()
+        self.left_out: dict[str, str] = {}
         self._serving, self._budget, self._pause, self._exact = serving, budget, pause, exact
         self._settled = asyncio.Event()
         self._failed_in_a_row = 0
@@ -762,17 +838,28 @@ class Client:
         mode: Mode,
     ) -> list[Completion] | Failure:
         url = self.address.api + path
-        try:
-            sent = await self.request(
-                url, body, bound=bound, mode=mode, tries=tries, count=len(sizes)
-            )
-        except EngineError as error:
-            if not is_over_budget(error):
-                raise
-            self.spent = error
-            return NOT_ASKED
-        if isinstance(sent, Failure):
-            return sent
+        refused: dict[str, str] = {}
+        first: Failure | None = None
+        while True:
+            unsent = {*self.left_out, *refused}
+            accepted = {name: value for name, value in body.items() if name not in unsent}
+            try:
+                sent = await self.request(
+                    url, accepted, bound=bound, mode=mode, tries=tries, count=len(sizes)
+                )
+            except EngineError as error:
+                if not is_over_budget(error):
+                    raise
+                self.spent = error
+                return NOT_ASKED
+            if not isinstance(sent, Failure):
+                break
+            first = first or sent
+            if (name := refused_field(sent, accepted)) is None:
+                return first
+            refused[name] = sent.detail
+        for name, words in refused.items():
+            self.leave_out(name, words)
         served_by = self._origin(sent.body)
         for one in sent.completions:
             self.address.check_leak(f"{one.text}{one.refusal}{one.finish}")
@@ -782,6 +869,12 @@ class Client:
             replace(one, cost=Cost(usage, sent.seconds, served_by))
             for one, usage in zip(sent.completions, parts, strict=True)
         ]
+
+    def leave_out(self, name: str, words: str) -> None:
+        """Send an optional field no longer; ``words`` are the server's."""
+        if name not in self.left_out:
+            self.left_out[name] = words
+            _log.warning("%s is left out: the server refuses it (%s)", name, words)
 
     def _origin(self, body: dict[str, Any]) -> tuple[str, ...]:
         """Model and fingerprint that a response names; note them, and compare the model."""
@@ -804,6 +897,8 @@ class Client:
                     model,
                     self.model,
                 )
+        if model.startswith("/"):
+            model = model.rsplit("/", 1)[-1]  # llama.cpp names the model by its path
         origin = f"{model} ({mark})" if model and mark else model or mark
         return (origin,) if origin else ()
 
@@ -921,6 +1016,25 @@ class Client:
                 hint="set serving.base_url to http://, if it is on this machine or network",
             )
         return f"the TLS handshake failed ({tls.reason or type(tls).__name__})"
+
+
+def refused_field(failure: Failure, body: Mapping[str, Any]) -> str | None:
+    """Optional field of a request that a server's refusal names; None if it names none.
+
+    Of several the one that changes nothing goes first.
+
+    >>> words = "`temperature` and `top_p` cannot both be specified"
+    >>> refused_field(Failure("invalid", words, 400), {"temperature": 1.0, "top_p": 0.9})
+    'temperature'
+    """
+    if failure.code not in _OF_THE_REQUEST or failure.status != "invalid":
+        return None
+    named = [
+        name
+        for name in OPTIONAL
+        if name in body and re.search(rf"(?<![\w-]){name}(?![\w-])", failure.detail)
+    ]
+    return min(named, key=lambda name: body[name] != OPTIONAL[name], default=None)
 
 
 def _length(one: Completion, limit: int) -> int:

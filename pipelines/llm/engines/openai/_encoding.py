@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -27,10 +27,12 @@ from pipelines.llm.engines._protocol import (
 from pipelines.llm.engines.chat import read_template, render
 from pipelines.llm.engines.checkpoints import Checkpoint
 from pipelines.llm.engines.constraints import llguidance_grammar
-from pipelines.llm.engines.openai._client import Client, Failure
+from pipelines.llm.engines.openai._client import OPTIONAL, Client, Failure
 from pipelines.llm.engines.tokens import encode_on, load_tokenizer
 
 Endpoint = Literal["completions", "chat"]
+#: Difference below which a parameter counts as the server's default (which is of 32 bits).
+_EQUAL = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,34 +53,21 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class ConstraintEncoding:
-    """A named way to put a constraint into fields of the request's body."""
+    """A named way to put a constraint into fields of the request's body; of every server or one."""
 
     name: str
     fields: Callable[[Any], dict[str, Any]]
+    server: str = ""
 
 
 #: Servers that take a least probability and a repetition penalty, and their name for the latter.
 _PENALTIES = {"vllm": "repetition_penalty", "llama.cpp": "repeat_penalty"}
-
-
-def server_sampling(server: str, sampling: Sampling) -> dict[str, Any]:
-    """Fields for what some servers alone can do to the distribution.
-
-    They also switch off a server's own defaults: llama.cpp samples from the top 40 and penalises
-    64 tokens, vLLM takes a model's generation_config.
-    """
-    penalty = _PENALTIES.get(server)
-    if penalty is None:
-        return {}
-    whole = {"repeat_last_n": -1} if server == "llama.cpp" else {}
-    return {
-        "top_k": 0,
-        "min_p": sampling.min_p,
-        penalty: sampling.repetition_penalty,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
-        **whole,
-    }
+#: Defaults of servers that are not those of the interface; None: those of the model's files, which
+#: the server does not tell. llama.cpp reports others where it was started with them.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "vllm": dict.fromkeys(("top_k", "top_p", "min_p", "repetition_penalty")),
+    "llama.cpp": {"top_k": 40, "top_p": 0.95, "min_p": 0.05},
+}
 
 
 def unserved_sampling(server: str, sampling: Sampling) -> str:
@@ -107,17 +96,31 @@ def drawn_seed(seed: int, replicate: int) -> int:
     return int.from_bytes(digest[:4]) >> 1
 
 
-def sampling_fields(sampling: Sampling, seed: int | None, limit_field: str) -> dict[str, Any]:
-    """Fields of a request's body that say how tokens are drawn; None: any draw will do.
+def sampling_fields(
+    sampling: Sampling, seed: int | None, server: str, defaults: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Fields of a request's body that say how tokens are drawn; seed None: any draw will do.
 
-    >>> sampling_fields(Sampling(temperature=0.0, max_tokens=9), 7, "max_tokens")
-    {'temperature': 0.0, 'top_p': 1.0, 'max_tokens': 9}
+    The temperature is always sent, as servers differ in their default; of all else only what is
+    not the server's default (``defaults``, else that of the interface).
+
+    >>> sampling_fields(Sampling(temperature=0.0), 7, "other", {})
+    {'temperature': 0.0}
+    >>> sampling_fields(Sampling(top_p=0.9), 7, "other", {})
+    {'temperature': 1.0, 'top_p': 0.9, 'seed': 7}
+    >>> sampling_fields(Sampling(), None, "llama.cpp", {"top_k": 40, "top_p": 1.0, "min_p": 0.05})
+    {'temperature': 1.0, 'top_k': 0, 'min_p': 0.0}
     """
-    fields: dict[str, Any] = {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        limit_field: sampling.max_tokens,
-    }
+    wanted: dict[str, float] = {"top_p": sampling.top_p}
+    if server in _PENALTIES:
+        wanted |= {"top_k": 0, "min_p": sampling.min_p}
+        wanted |= {_PENALTIES[server]: sampling.repetition_penalty}
+        wanted |= {"presence_penalty": 0.0, "frequency_penalty": 0.0}
+    fields: dict[str, Any] = {"temperature": sampling.temperature}
+    for name, value in wanted.items():
+        default = defaults.get(name, OPTIONAL[name])
+        if default is None or abs(value - default) > _EQUAL:
+            fields[name] = value
     if sampling.stop:
         fields["stop"] = list(sampling.stop)
     if sampling.temperature > 0 and seed is not None:
@@ -138,22 +141,13 @@ def constraint_kind(constraint: Constraint) -> str:
 
 def _vllm(field: str, value: Callable[[Any], Any]) -> ConstraintEncoding:
     return ConstraintEncoding(
-        f"structured_outputs.{field}", lambda c: {"structured_outputs": {field: value(c)}}
+        f"structured_outputs.{field}", lambda c: {"structured_outputs": {field: value(c)}}, "vllm"
     )
-
-
-def _guided(field: str, value: Callable[[Any], Any]) -> ConstraintEncoding:
-    return ConstraintEncoding(f"guided_{field}", lambda c: {f"guided_{field}": value(c)})
 
 
 def _response_format(constraint: JsonSchema) -> dict[str, Any]:
     schema = {"name": "answer", "strict": True, "schema": json.loads(constraint.schema)}
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
-
-
-def _gbnf_choice(constraint: Choice) -> dict[str, Any]:
-    options = " | ".join(json.dumps(o, ensure_ascii=False) for o in constraint.options)
-    return {"grammar": f"root ::= {options}"}
 
 
 def _lark(constraint: Any) -> str:
@@ -166,7 +160,9 @@ def _lark(constraint: Any) -> str:
     """
     if isinstance(constraint, GrammarConstraint):
         return constraint.ll_grammar
-    if isinstance(constraint, Regex):
+    if isinstance(constraint, Choice):
+        rule = " | ".join(json.dumps(option, ensure_ascii=False) for option in constraint.options)
+    elif isinstance(constraint, Regex):
         escaped = re.sub(r"(\\.)|/", lambda m: m[1] or r"\/", constraint.pattern, flags=re.DOTALL)
         rule = "/" + escaped.replace("\n", r"\n") + "/"
     else:
@@ -175,33 +171,24 @@ def _lark(constraint: Any) -> str:
     return f"%llguidance {{}}\n\nstart: {rule}"
 
 
-_LLAMA_CPP = ConstraintEncoding("grammar (llguidance)", lambda c: {"grammar": _lark(c)})
+_LLAMA_CPP = ConstraintEncoding(
+    "grammar (llguidance)", lambda c: {"grammar": _lark(c)}, "llama.cpp"
+)
 
 #: Per kind of constraint the ways to say it, in the order in which they are tried. What is not
 #: probed is not used: some servers leave out a field that they don't know without a word.
 #: A grammar comes first: with it white space in JSON is bounded as on the engines of this
 #: process, and a regular expression is read in the same dialect.
 ENCODINGS: dict[str, tuple[ConstraintEncoding, ...]] = {
-    "choice": (
-        _vllm("choice", lambda c: list(c.options)),
-        _guided("choice", lambda c: list(c.options)),
-        ConstraintEncoding("grammar (GBNF)", _gbnf_choice),
-    ),
+    "choice": (_vllm("choice", lambda c: list(c.options)), _LLAMA_CPP),
     "json": (
         _vllm("grammar", _lark),
         _vllm("json", lambda c: json.loads(c.schema)),
         _LLAMA_CPP,
         ConstraintEncoding("response_format", _response_format),
-        ConstraintEncoding("json_schema", lambda c: {"json_schema": json.loads(c.schema)}),
-        _guided("json", lambda c: json.loads(c.schema)),
     ),
-    "regex": (
-        _vllm("grammar", _lark),
-        _vllm("regex", lambda c: c.pattern),
-        _LLAMA_CPP,
-        _guided("regex", lambda c: c.pattern),
-    ),
-    "grammar": (_vllm("grammar", _lark), _LLAMA_CPP, _guided("grammar", _lark)),
+    "regex": (_vllm("grammar", _lark), _vllm("regex", lambda c: c.pattern), _LLAMA_CPP),
+    "grammar": (_vllm("grammar", _lark), _LLAMA_CPP),
 }
 
 

@@ -14,7 +14,13 @@ from anyio.from_thread import start_blocking_portal
 
 from pipelines.config import EngineSettings, ServingSettings
 from pipelines.errors import ConfigError, EngineError
-from pipelines.llm.engines._protocol import Answer, Choice, EngineIdentity, Request
+from pipelines.llm.engines._protocol import (
+    Answer,
+    Choice,
+    EngineIdentity,
+    GrammarConstraint,
+    Request,
+)
 from pipelines.llm.engines.constraints import request_fault
 from pipelines.llm.engines.openai._budget import Budget, is_over_budget
 from pipelines.llm.engines.openai._capabilities import Capabilities
@@ -26,7 +32,7 @@ from pipelines.llm.engines.openai._encoding import (
     unserved_sampling,
 )
 from pipelines.llm.engines.openai._scoring import score
-from pipelines.llm.engines.openai._writing import failed_answer, write
+from pipelines.llm.engines.openai._writing import failed_answer, fill_form, write
 
 _log = logging.getLogger("pipelines.llm.engines.openai")
 
@@ -39,7 +45,9 @@ class OpenAIEngine:
 
     At start-up it probes what the server really honours and reports it (:meth:`metadata` and the
     log). Choices are read from the server's probabilities; where it shows none they are answered
-    `invalid`, or estimated from `engine.draws` answers drawn. The key comes from
+    `invalid`, or estimated from `engine.draws` answers drawn. A grammar that the server does not
+    take is asked for as a form (JSON under a schema, JSON, lines with labels), and checked; other
+    constraints are checked only. The key comes from
     `serving.api_key`, which only the environment sets. ``pause`` is the first pause between two
     tries of a request (seconds), doubled each time.
 
@@ -105,9 +113,11 @@ class OpenAIEngine:
     def identity(self) -> EngineIdentity:
         """Model, server and version, and how choices are read; not where the server is."""
         can, model = self._can, self._engine.model
-        reading = {"ranks": f"ranks {can.ranks}", "draws": f"draws {can.draws}"}.get(
-            can.reading, can.reading
-        )
+        estimate = f"draws {can.draws}"
+        reading = {
+            "ranks": f"ranks {can.ranks}" + (f", else {estimate}" if can.draws else ""),
+            "draws": estimate,
+        }.get(can.reading, can.reading)
         version = " ".join(filter(None, (can.server, can.version)))
         if model.startswith(("/", ".", "~")):
             model = model.rstrip("/").rsplit("/", 1)[-1]
@@ -289,12 +299,12 @@ class OpenAIEngine:
         constraint = rows[0].request.constraint
         choice = isinstance(constraint, Choice)
         extra: dict[str, Any] = {}
-        if constraint is not None and (not choice or self._can.reading == "draws"):
-            kind = constraint_kind(constraint)
-            encoding = await self._can.encoding(rows[0].endpoint, kind)
-            if encoding is None and not choice:
-                detail = f"the server supports no constraint of this kind ({kind})"
-                return [Answer(row.request, "invalid", detail=detail) for row in rows]
+        estimated = self._can.draws and self._can.reading != "token_ids"
+        if constraint is not None and (not choice or estimated):
+            encoding = await self._can.encoding(rows[0].endpoint, constraint_kind(constraint))
+            if encoding is None and isinstance(constraint, GrammarConstraint) and constraint.form:
+                asked = [fill_form(self._client, self._can, row.request) for row in rows]
+                return await gather(asked)
             extra = encoding.fields(constraint) if encoding else {}
         serve = score if choice else write
         return await serve(self._client, self._can, rows, extra)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,7 +22,7 @@ from pipelines.llm.engines.openai._client import (
     Failure,
     gather,
 )
-from pipelines.llm.engines.openai._encoding import Row, drawn_seed, sampling_fields, server_sampling
+from pipelines.llm.engines.openai._encoding import Row, drawn_seed
 from pipelines.llm.engines.openai._writing import failed_answer, write
 from pipelines.statuses import Status
 
@@ -32,6 +33,11 @@ MAX_PROMPTS = 128
 #: Largest share of the options' probability that a list of ranks may leave open: an option below
 #: the last rank then counts as 0; with more the answer is not used.
 MAX_UNSEEN = 0.01
+
+#: First words of the detail of an answer that a list was too short for.
+_LISTED = "the server's list of probable tokens"
+#: Tokens of a drawn answer beside those of its option: "**8**", "Rating: 8".
+_AROUND = 16
 
 #: At temperature 1, so that a server that shows what it samples from shows the model's own. The
 #: token that is drawn is not used and gets no seed: vLLM on a CPU dies of a seed in a prompt
@@ -55,16 +61,33 @@ async def score(
 
     ``extra`` holds the fields that encode the options, used where answers are drawn.
     """
-    if capabilities.reading == "none":
-        detail = (
-            "the server returns no probabilities: set engine.draws to estimate them from sampled "
-            "answers, or use a server that returns them"
-        )
+    options = _options(rows[0].request)
+    if fault := capabilities.choice_fault(len(options)):
+        detail = f"{fault}; set engine.draws to estimate it from sampled answers"
         return [Answer(row.request, "invalid", detail=detail) for row in rows]
-    if capabilities.reading == "draws":
+    by_text = rows[0].ids is None
+    short = by_text and len(options) > capabilities.ranks
+    if capabilities.reading == "draws" or (capabilities.reading == "ranks" and short):
         return await gather([_estimate(client, capabilities, row, extra) for row in rows])
-    if rows[0].ids is None:
-        return await gather([_score_by_text(client, capabilities, row.request) for row in rows])
+    if by_text:
+        asked = [_score_by_text(client, capabilities, row.request) for row in rows]
+        answers = await gather(asked)
+    else:
+        answers = await _score_by_ids(client, capabilities, rows)
+    if not capabilities.draws:
+        return answers
+    return await gather(
+        [
+            _estimate(client, capabilities, row, extra, answer)
+            for row, answer in zip(rows, answers, strict=True)
+        ]
+    )
+
+
+async def _score_by_ids(
+    client: Client, capabilities: Capabilities, rows: Sequence[Row]
+) -> list[Answer]:
+    """Read the options' tokens at the completions endpoint."""
     assert capabilities.tokens is not None
     spelled = await capabilities.tokens.spell(_options(rows[0].request))
     if isinstance(spelled, Failure):
@@ -165,8 +188,7 @@ async def _at_nodes(
     fields: dict[str, Any],
 ) -> list[list[Completion | Failure]]:
     """One completion per row and node, in as few requests as they fit into."""
-    body = sampling_fields(_ONE, None, "max_tokens")
-    body |= server_sampling(capabilities.server, _ONE) | fields
+    body = capabilities.fields(_ONE, None, "completions")[0] | fields
     prompts = [(*(row.ids or ()), *tree.nodes[n]) for row in rows for n in nodes]
     parts = [prompts[at : at + MAX_PROMPTS] for at in range(0, len(prompts), MAX_PROMPTS)]
     results = await gather([client.complete(part, body, 1) for part in parts])
@@ -176,10 +198,9 @@ async def _at_nodes(
 
 async def _score_by_text(client: Client, capabilities: Capabilities, request: Request) -> Answer:
     """Look for the options' texts among the most probable first tokens of a chat's answer."""
-    fields = sampling_fields(_ONE, None, capabilities.limit_field)
-    fields |= server_sampling(capabilities.server, _ONE)
+    fields, limit = capabilities.fields(_ONE, None, "chat")
     fields |= {"logprobs": True, "top_logprobs": capabilities.ranks}
-    sent = await client.chat(request.messages, fields, 1)
+    sent = await client.chat(request.messages, fields, limit)
     if isinstance(sent, Failure):
         return failed_answer(request, sent)
     if sent.refusal:
@@ -188,7 +209,11 @@ async def _score_by_text(client: Client, capabilities: Capabilities, request: Re
     if isinstance(one, Failure):
         return replace(failed_answer(request, one), latency=sent.cost.seconds)
     options = _options(request)
-    seen = {text: math.exp(value) for text, value in one.texts.items()}
+    seen: dict[str, float] = {}
+    for token, value in one.texts.items():
+        # One with a space before it begins the same answer.
+        text = token if token in options else token.lstrip()
+        seen[text] = seen.get(text, 0.0) + math.exp(value)
     known = sum(seen.get(option, 0.0) for option in options)
     unseen = _share(sum(_may_be(option, seen) for option in options if option not in seen), known)
     if unseen > MAX_UNSEEN or known <= 0.0:
@@ -228,21 +253,30 @@ def _checked(one: Completion | Failure) -> Completion | Failure:
 
 
 async def _estimate(
-    client: Client, capabilities: Capabilities, row: Row, extra: dict[str, Any]
+    client: Client,
+    capabilities: Capabilities,
+    row: Row,
+    extra: dict[str, Any],
+    read: Answer | None = None,
 ) -> Answer:
-    """Draw answers and count them."""
+    """Draw answers and count them, unless a list of tokens was ``read`` and left little open.
+
+    A draw that is empty, cut, refused or none of the options is lost; the others count.
+    """
+    if read is not None and not read.detail.startswith(_LISTED):
+        return read
     request, draws = row.request, capabilities.draws
     options = _options(request)
-    longest = max(len(option.encode()) for option in options) + 2
+    longest = max(len(option.encode()) for option in options) + _AROUND
     seed = drawn_seed(request.seed, request.replicate)
     free = replace(request, constraint=None, sampling=Sampling(max_tokens=longest))
     drawn = [replace(row, request=replace(free, seed=seed + n)) for n in range(draws)]
     parts = await gather([write(client, capabilities, [one], extra) for one in drawn])
     answers = [answer for part in parts for answer in part]
-    bad = next((a for a in answers if a.status not in ("ok", "truncated")), None)
-    if bad is not None:
-        return replace(bad, request=request, text=None)
-    cost = Cost(served_by=tuple(sorted({a.detail.removeprefix(SERVED_BY) for a in answers} - {""})))
+    failed = next((a for a in answers if a.status == "engine_error"), None)
+    if failed is not None:
+        return replace(failed, request=request, text=None)
+    cost = Cost(served_by=tuple(sorted({_server_of(a.detail) for a in answers} - {""})))
     for a in answers:
         cost += Cost(Usage(a.prompt_tokens, a.completion_tokens, a.cached_tokens), a.latency)
     counts = [0] * len(options)
@@ -252,17 +286,33 @@ async def _estimate(
             counts[option] += 1
     total = sum(counts)
     if total == 0:
-        return _invalid(request, f"none of {draws} answers drawn is one of the options", cost)
+        first = answers[0]
+        why = client.address.quote(first.text) if first.text else first.detail or "no text"
+        detail = f"none of {draws} answers drawn is one of the options; the first: {why}"
+        return _invalid(request, detail, cost, refused=all(a.status == "refused" for a in answers))
     detail = f"an estimate: shares among {total} answers drawn"
-    mass = None if extra else total / draws
+    mass = None if extra else total / sum(bool(a.text) for a in answers)
     return _chosen(request, [c / total for c in counts], mass, cost, detail)
 
 
+def _server_of(detail: str) -> str:
+    return detail.rpartition(SERVED_BY)[2] if SERVED_BY in detail else ""
+
+
 def _option_of(text: str, options: Sequence[str]) -> int | None:
-    """The option that a free text begins with; the longest, so that "10" is not "1"."""
-    text = text.strip()
-    fitting = [n for n, option in enumerate(options) if text.startswith(option.strip())]
-    return max(fitting, key=lambda n: len(options[n]), default=None)
+    """The option that a free text begins with, else the only one that it names.
+
+    >>> [_option_of(text, ("1", "7", "10")) for text in ("10", "**7**/10", "Rating: 7", "7.5")]
+    [2, 1, 1, None]
+    """
+    numbers = {option.strip(): n for n, option in enumerate(options)}
+    names = "|".join(map(re.escape, sorted(numbers, key=len, reverse=True)))
+    whole = re.compile(rf"(?<![\w-])(?<!\d[.,])(?:{names})(?!\w|[.,]\d)")
+    found = [*whole.finditer(text)]
+    begins = found and not re.search(r"\w", text[: found[0].start()])
+    if begins or len({match[0] for match in found}) == 1:
+        return numbers[found[0][0]]
+    return None
 
 
 def _options(request: Request) -> tuple[str, ...]:
@@ -272,7 +322,7 @@ def _options(request: Request) -> tuple[str, ...]:
 
 def _open(unseen: float) -> str:
     return (
-        f"the server's list of probable tokens leaves up to {unseen:.0%} of the options' "
+        f"{_LISTED} leaves up to {unseen:.0%} of the options' "
         f"probability open (limit {MAX_UNSEEN:.0%})"
     )
 

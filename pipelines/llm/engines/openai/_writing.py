@@ -6,16 +6,23 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.llm.engines._protocol import Answer, Constraint, JsonSchema, Request
+from pipelines.llm.engines._protocol import (
+    Answer,
+    Constraint,
+    GrammarConstraint,
+    JsonSchema,
+    Request,
+)
 from pipelines.llm.engines.constraints import obeys
 from pipelines.llm.engines.openai._capabilities import Capabilities
 from pipelines.llm.engines.openai._client import Client, Completion, Failure, gather
-from pipelines.llm.engines.openai._encoding import (
-    Row,
-    constraint_kind,
-    drawn_seed,
-    sampling_fields,
-    server_sampling,
+from pipelines.llm.engines.openai._encoding import Row, constraint_kind, drawn_seed
+from pipelines.llm.engines.openai._forms import (
+    form_messages,
+    form_room,
+    json_part,
+    read_form,
+    response_format,
 )
 from pipelines.statuses import Status
 
@@ -32,19 +39,20 @@ async def write(
 
     ``extra`` holds the fields that encode the constraint.
     """
-    first, chat = rows[0].request, rows[0].endpoint == "chat"
-    sampling, seed = first.sampling, drawn_seed(first.seed, first.replicate)
-    field = capabilities.limit_field if chat else "max_tokens"
-    fields = sampling_fields(sampling, seed, field)
-    fields |= server_sampling(capabilities.server, sampling) | extra
-    if chat:
-        asked = [client.chat(r.request.messages, fields, sampling.max_tokens) for r in rows]
-        return [_answer(r.request, one) for r, one in zip(rows, await gather(asked), strict=True)]
+    first, endpoint = rows[0].request, rows[0].endpoint
+    seed = drawn_seed(first.seed, first.replicate)
+    fields, limit = capabilities.fields(first.sampling, seed, endpoint)
+    fields |= extra
+    if endpoint == "chat":
+        ones = await gather([client.chat(r.request.messages, fields, limit) for r in rows])
+        if capabilities.note_thoughts(ones):
+            return await write(client, capabilities, rows, extra)
+        return [_answer(r.request, one) for r, one in zip(rows, ones, strict=True)]
     by_limit: dict[int, list[Row]] = {}
     for row in rows:
         # The context may have room for a shorter answer only.
         room = (capabilities.context or 1 << 62) - len(row.ids or ())
-        by_limit.setdefault(max(1, min(sampling.max_tokens, room)), []).append(row)
+        by_limit.setdefault(max(1, min(limit, room)), []).append(row)
     parts = [
         client.complete([r.ids or () for r in part], fields | {"max_tokens": limit}, limit)
         for limit, part in by_limit.items()
@@ -54,6 +62,26 @@ async def write(
         for part, ones in zip(by_limit.values(), await gather(parts), strict=True)
         for row, one in zip(part, ones, strict=True)
     ]
+
+
+async def fill_form(client: Client, capabilities: Capabilities, request: Request) -> Answer:
+    """Answer a grammar that is a form by asking for its fields, at the chat endpoint."""
+    constraint = request.constraint
+    assert isinstance(constraint, GrammarConstraint)
+    style = await capabilities.form_style()
+    seed = drawn_seed(request.seed, request.replicate)
+    room = form_room(constraint)
+    fields, limit = capabilities.fields(request.sampling, seed, "chat", room)
+    messages = form_messages(request.messages, style, constraint)
+    fields |= response_format(style, constraint)
+    one = await client.chat(messages, fields, limit)
+    if capabilities.note_thoughts([one]):
+        return await fill_form(client, capabilities, request)
+    if isinstance(one, Completion) and one.text and not one.refusal:
+        filled = read_form(constraint, one.text)
+        if filled is not None and obeys(constraint, filled):
+            return _ended(request, one, "ok", filled)
+    return _answer(request, one)
 
 
 def _answer(request: Request, one: Completion | Failure) -> Answer:
@@ -66,7 +94,8 @@ def _answer(request: Request, one: Completion | Failure) -> Answer:
     if text and cut:
         text = text[: min(cut)]  # where a server left a stop string in
     elif one.finish == "length":
-        return _ended(request, one, "truncated", text or "")
+        detail = "" if text or not one.thought else "the thought used up the limit of the answer"
+        return _ended(request, one, "truncated", text or "", detail)
     if text is None:
         return _ended(request, one, "invalid", None, "the reply has no text")
     usual = _in_style(request.constraint, text)
@@ -94,16 +123,16 @@ def _ended(
 
 
 def _in_style(constraint: Constraint | None, text: str) -> str | None:
-    """The text, if it obeys; JSON with other white space is written in the usual one."""
+    """The text, if it obeys; JSON in a fence or other white space in the usual one."""
     if obeys(constraint, text):
         return text
+    again = text.strip()
     if isinstance(constraint, JsonSchema):
         try:
-            again = json.dumps(json.loads(text), ensure_ascii=False)
+            again = json.dumps(json.loads(json_part(text)), ensure_ascii=False)
         except ValueError:
             return None
-        return again if obeys(constraint, again) else None
-    return None
+    return again if obeys(constraint, again) else None
 
 
 def _line(text: str) -> str:

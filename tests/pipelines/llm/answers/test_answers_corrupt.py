@@ -83,6 +83,7 @@ def test_a_corrupt_part_is_ignored_and_reported(
     assert AnswerStore(home).get([*lost, *kept]).keys() == {*lost, *kept}
 
 
+@pytest.mark.pipeline
 @pytest.mark.parametrize("where", ["footer", "anywhere"])
 def test_a_part_with_a_flipped_bit_is_listed_or_whole(tmp_path: Path, where: str) -> None:
     asked = [*questions(20), *(question(n, constraint=STARS) for n in range(20, 40))]

@@ -146,6 +146,7 @@ def test_a_timed_commit_that_fails_is_raised_to_the_next_who_adds(home: Path) ->
     assert store.flush() == 2, "nothing was lost"
 
 
+@pytest.mark.pipeline
 def test_what_waits_at_the_end_of_the_process_is_committed(home: Path) -> None:
     code = (
         "import sys; sys.path[:0] = sys.argv[2:]\n"
@@ -161,6 +162,7 @@ def test_what_waits_at_the_end_of_the_process_is_committed(home: Path) -> None:
     assert AnswerStore(home).stats().answers == 3
 
 
+@pytest.mark.pipeline
 def test_a_forked_child_does_not_commit_what_its_parent_took(home: Path) -> None:
     code = (
         "import os, sys; sys.path[:0] = sys.argv[2:]\n"

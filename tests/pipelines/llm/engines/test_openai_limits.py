@@ -123,6 +123,7 @@ def test_a_spent_budget_ends_the_run_with_every_paid_answer_and_says_what_was_sp
     assert start + paid == spent["prompt_tokens"] + spent["completion_tokens"]
 
 
+@pytest.mark.pipeline
 def test_a_budget_in_money_holds_with_many_requests_in_flight(serve: Serve) -> None:
     server = serve("hosted", latency=0.01)
     prices = {"input_price": 1_000.0, "output_price": 2_000.0}

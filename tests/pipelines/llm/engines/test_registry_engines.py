@@ -32,6 +32,7 @@ def test_an_engine_without_a_model_is_refused_before_anything_is_imported(kind: 
         load_engine(EngineSettings(kind=kind), ServingSettings())  # type: ignore[arg-type]
 
 
+@pytest.mark.pipeline
 def test_importing_engines_loads_no_model_library() -> None:
     code = (
         "import sys; from pipelines.llm import engines; "

@@ -224,7 +224,7 @@ def test_a_row_that_sees_other_prompts_is_refused(
         _open(tiny_model, dtype=dtype)
 
 
-@pytest.mark.slow
+@pytest.mark.pipeline
 def test_a_real_model_is_packed_in_bfloat16(small_model: Path, one_thread: None) -> None:
     engine = TransformersEngine.open(
         EngineSettings(kind="transformers", model="smollm2-135m", dtype="bfloat16"),

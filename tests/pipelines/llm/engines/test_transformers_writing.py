@@ -125,6 +125,7 @@ def test_a_draw_does_not_depend_on_the_others(rows: list[list[float]], data: st.
     assert together == alone
 
 
+@pytest.mark.pipeline
 def test_answers_are_the_same_in_any_company(
     tiny_engine: TransformersEngine, tiny_model: Path
 ) -> None:
@@ -188,6 +189,7 @@ def test_answers_that_are_written_stay_within_the_token_budget(
     assert max(sizes) > 150, "the budget was not used"
 
 
+@pytest.mark.pipeline
 def test_answers_that_outgrow_the_budget_wait_and_stay_the_same(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:

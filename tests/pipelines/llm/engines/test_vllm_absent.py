@@ -27,6 +27,7 @@ def test_choosing_vllm_where_it_is_not_installed_says_what_to_do(tiny_model: Pat
     assert "docs/engines.md" in (refused.value.hint or "")
 
 
+@pytest.mark.pipeline
 def test_importing_the_engine_imports_neither_vllm_nor_torch() -> None:
     code = (
         "import sys, pipelines.llm.engines.vllm as v; v.vllm_version(); "

@@ -50,6 +50,7 @@ def environment(tmp_path: Path) -> Callable[[str], Path]:
     return lambda program: _environment(tmp_path, program)
 
 
+@pytest.mark.pipeline
 class TestVllmServer(EngineContract):
     engine: ClassVar[Engine]
     folder: ClassVar[Path]
@@ -97,6 +98,7 @@ def _ends(pid: int, within: float = 20.0) -> bool:
     return False
 
 
+@pytest.mark.pipeline
 def test_answers_are_those_of_the_checkpoint_and_the_server_ends_with_the_engine(
     environment: Callable[[str], Path], tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -125,6 +127,7 @@ def test_answers_are_those_of_the_checkpoint_and_the_server_ends_with_the_engine
     assert _ends(int((tmp_path / "pid").read_text()))
 
 
+@pytest.mark.pipeline
 def test_a_killed_run_leaves_no_server(
     environment: Callable[[str], Path], tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -144,6 +147,7 @@ def test_a_killed_run_leaves_no_server(
     assert _ends(int((tmp_path / "pid").read_text()))
 
 
+@pytest.mark.pipeline
 def test_a_server_that_ends_is_an_error_with_the_end_of_its_log(
     environment: Callable[[str], Path], tiny_model: Path
 ) -> None:
@@ -153,6 +157,7 @@ def test_a_server_that_ends_is_an_error_with_the_end_of_its_log(
         load_engine(settings, _serving(python))
 
 
+@pytest.mark.pipeline
 def test_a_server_that_is_never_ready_is_stopped(
     environment: Callable[[str], Path], tiny_model: Path, tmp_path: Path
 ) -> None:

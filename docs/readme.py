@@ -1,0 +1,169 @@
+"""Write the blocks of README that show output: run its commands and code, put in what they print.
+
+python docs/readme.py [--check] [--homes FOLDER] [--archive ml-latest-small.zip] [BLOCK ...]
+
+A block stands below a comment such as ``<!-- docs/readme.py: episode -->``. ``--check`` compares
+and writes nothing. Long output is shortened; a run's duration and folder are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+#: A comment with a block's name, and the block: fenced, or a table.
+BLOCK = re.compile(
+    r"(?<=^<!-- docs/readme\.py: )(\w+)( -->\n+)(```text\n.*?\n```|\|.*?\|)(?=\n\n)", re.M | re.S
+)
+#: Lines of a description, tables and parts of a summary, rows and columns of a report on training
+#: that are shown.
+DESCRIPTION = 5
+TABLES = ("graph_triples", "interactions", "items", "personas", "preference_scores")
+PARTS = ("Similarity of score histograms", "Error on the latest", "Personas beside people")
+ROWS = ("random", "popular", "mean-rating", "best common list", "a2c", "oracle")
+COLUMNS = ("recommender", "Average reward", "Headroom earned", "Liked, top 10", "Disliked, top 10")
+#: A figure with its interval.
+FIGURE = re.compile(r"(-?\d+\.\d+) \[(-?\d+\.\d+), (-?\d+\.\d+)\]")
+
+
+class Session:
+    """A user's shell, in a folder that is the home of its commands."""
+
+    def __init__(self, home: Path) -> None:
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("UNDERSTUDY_", "TMDB_"))}
+        self.home = home.resolve()
+        self.env = clean | {"UNDERSTUDY_HOME": str(self.home), "COLUMNS": "80"}
+
+    def understudy(self, *words: str) -> str:
+        """What the command prints."""
+        return self._printed(Path(sys.executable).with_name("understudy"), *words)
+
+    def python(self, code: str) -> str:
+        """What the code prints."""
+        return self._printed(sys.executable, "-c", code)
+
+    def _printed(self, *words: str | Path) -> str:
+        self.home.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(
+            words, cwd=self.home, env=self.env, stdout=subprocess.PIPE, text=True, check=True
+        )
+        return "\n".join(map(str.rstrip, done.stdout.splitlines()))
+
+
+def summary(homes: Path) -> str:
+    """What `make run` prints of the films, and the line of checks."""
+    shown = Session(homes / "sample").understudy("run")
+    (films,) = re.findall(r"^Published movies@.*?(?=^Published |^Checks: )", shown, re.M | re.S)
+    tables, *parts = films.strip().split("\n\n")
+    title, heading, line, *rows = tables.splitlines()
+    shortened = [row for row in rows if row.split()[0] in TABLES]
+    shortened.append(f"... and {len(rows) - len(shortened)} more")
+    (checks,) = re.findall(r"^Checks: .*? not applicable\.", shown, re.M)
+    return _fenced(
+        "\n".join([title, heading, line, *shortened]),
+        *(part for part in parts if part.startswith(PARTS)),
+        checks,
+    )
+
+
+def episode(homes: Path) -> str:
+    """An episode, with the beginning of the persona's description."""
+    persona, *rest = _real(homes).understudy("episode", "--steps", "5").strip().split("\n\n")
+    lines = persona.splitlines()
+    tastes = sum(line.startswith(("likes ", "dislikes ")) for line in lines[1:3])
+    lines[1 + tastes + DESCRIPTION :] = ["[...]"]
+    return _fenced("\n".join(lines), *rest)
+
+
+def training(homes: Path) -> str:
+    """Rows and columns of the report that README's code prints."""
+    code = re.findall(r"^```python\n(.*?)^```", README.read_text("utf-8"), re.M | re.S)
+    shown = _real(homes).python(next(block for block in code if "= train(" in block))
+    head, line, *rows = (
+        [cell.strip() for cell in row.strip("|").split("|")]
+        for row in shown.splitlines()
+        if row.startswith("|")
+    )
+    places = [head.index(column) for column in COLUMNS]
+    chosen = [head, line, *(row for row in rows if row[0] in ROWS)]
+    return "\n".join(f"| {' | '.join(row[n] for n in places)} |" for row in chosen)
+
+
+@cache
+def _real(homes: Path) -> Session:
+    """A session after README's run on real data."""
+    session = Session(homes / "real")
+    (line,) = re.findall(r"^\$ understudy (run .*--source.*)$", README.read_text("utf-8"), re.M)
+    session.understudy(*line.split())
+    return session
+
+
+def _fenced(*parts: str) -> str:
+    text = "\n\n".join(parts)
+    return f"```text\n{text}\n```"
+
+
+#: Makers of the blocks, by the name in the comment.
+BLOCKS = {"episode": episode, "summary": summary, "training": training}
+
+
+def _agree(stated: str, printed: str) -> bool:
+    """Compare a line; figures of a trained policy agree if they are within the other's interval.
+
+    Torch uses the processor's newest instructions, and sums differ in their last digits.
+    """
+    if "| a2c |" not in stated:
+        return stated == printed
+    pairs = zip(FIGURE.findall(stated), FIGURE.findall(printed), strict=False)
+    return FIGURE.sub("", stated) == FIGURE.sub("", printed) and all(
+        float(low) <= float(value) <= float(high) for (value, *_), (_, low, high) in pairs
+    )
+
+
+def main() -> None:
+    """Write the blocks, or compare them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("blocks", nargs="*", metavar="BLOCK", help=f"of {', '.join(BLOCKS)}")
+    parser.add_argument("--check", action="store_true", help="compare, and write nothing")
+    parser.add_argument("--homes", type=Path, help="folder of the homes; default: a new one")
+    parser.add_argument("--archive", type=Path, help="a copy of ml-latest-small.zip")
+    options = parser.parse_args()
+    names = options.blocks or list(BLOCKS)
+    text = README.read_text("utf-8")
+    shown = {match[1]: match[3] for match in BLOCK.finditer(text)}
+    if unknown := set(names) - set(shown) | set(shown) ^ set(BLOCKS):
+        sys.exit(f"no block, or no maker of it: {', '.join(sorted(unknown))}")
+    with tempfile.TemporaryDirectory() as scratch:
+        homes = options.homes or Path(scratch)
+        if options.archive:  # a file that is there is verified, not downloaded
+            folder = homes / "real/downloads/ml-latest-small/movielens"
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copy(options.archive, folder)
+        printed = {name: BLOCKS[name](homes) for name in names}
+    if not options.check:
+        new = BLOCK.sub(lambda m: f"{m[1]}{m[2]}{printed.get(m[1], m[3])}", text)
+        README.write_text(new, encoding="utf-8")
+        return
+    stale = False
+    for name in names:
+        before, after = shown[name].splitlines(), printed[name].splitlines()
+        if len(before) != len(after) or not all(map(_agree, before, after)):
+            stale = True
+            lines = difflib.unified_diff(before, after, f"README, {name}", "printed", lineterm="")
+            print("\n".join(lines))
+    if stale:
+        sys.exit("README shows other output than is printed: run `make readme`")
+
+
+if __name__ == "__main__":
+    main()
