@@ -15,6 +15,7 @@ from pipelines.errors import ConfigError, SourceUnavailableError
 from pipelines.exports._export import Export, licences
 from pipelines.extras import missing_package
 from pipelines.graph import load_schema
+from pipelines.paths import ObjectPath
 from pipelines.store.files import sha256_of
 
 if TYPE_CHECKING:
@@ -179,7 +180,8 @@ def push_to_hub(folder: Path, repository: str, release: Release, *, permitted: b
 def _write_tables(export: Export) -> list[_Part]:
     """Every table as ``data/<table>.parquet``.
 
-    The release's own file where there is one and nothing is left out, else its rows.
+    The release's own file where there is one on this machine and nothing is left out, else its
+    rows.
     """
     (export.folder / "data").mkdir()
     parts = []
@@ -191,7 +193,7 @@ def _write_tables(export: Export) -> list[_Part]:
             rows = snapshot.scan().drop(export.left_out[table])
         elif table == "graph_triples" and "items" in export.left_out:
             rows = public_facts(export)
-        elif len(files := snapshot.files()) == 1:
+        elif len(files := snapshot.files()) == 1 and not isinstance(files[0], ObjectPath):
             shutil.copyfile(files[0], file)
             rows = None
         else:

@@ -310,9 +310,10 @@ def test_commands_push_show_verify_and_export(s3_address: str, tmp_path: Path) -
     shown = json.loads(run("release", "show", address, "--json"))
     assert shown["path"] == f"{s3_address}/releases/{pushed['release']}.json"
     assert json.loads(run("release", "verify", address, "--json"))["files"] == pushed["files"]
-    out = tmp_path / "export"
-    run("release", "export", address, "--format", "movielens", "--out", str(out))
-    assert (out / "ratings.csv").is_file()
+    for form, file in (("movielens", "ratings.csv"), ("huggingface", "data/items.parquet")):
+        out = tmp_path / form
+        run("release", "export", address, "--format", form, "--out", str(out))
+        assert (out / file).is_file()
     played = run("episode", "--release", address, "--steps", "2", "--json")
     assert json.loads(played)["release"].startswith("movies@")
     refused = run("release", "verify", address, "--lineage", code=6)
