@@ -39,11 +39,13 @@ def match_people(
     matcher = matching.open_matcher(Settings(matching=chosen))
     found = matching.match_users(history, release["training_traits"].polars(), matcher, chosen)
     personas = release["personas"].polars()
-    people = matched_personas(found.personas).cast(dict(personas.schema))  # type: ignore[arg-type]
+    people = matched_personas(found.personas).select(
+        pl.col(name).cast(kind) for name, kind in personas.schema.items()
+    )
     view = release_view(
         release,
         {
-            "personas": pl.concat([personas, people.select(personas.columns)]),
+            "personas": pl.concat([personas, people]),
             "matched_personas": found.personas,
         },
     )
