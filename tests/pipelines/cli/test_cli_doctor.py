@@ -44,8 +44,10 @@ def test_a_failing_line_is_exit_1_with_what_to_do(
     assert "1 fail" in text
 
 
-@pytest.mark.pipeline
-def test_settings_of_the_command_line_are_checked(tmp_path: Path) -> None:
+def test_settings_of_the_command_line_are_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "CHECKS", {})
     words = ["doctor", "--home", str(tmp_path), "--json", "--set", "engine.kind=transformers"]
     result = CliRunner().invoke(app, words)
     model = json.loads(result.stdout)["checks"][-1]
