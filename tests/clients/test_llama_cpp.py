@@ -93,7 +93,7 @@ def test_every_pair_has_probabilities_that_sum_to_one(engine: OpenAIEngine) -> N
     )
     items = pl.DataFrame({"item_id": ["ml:1", "ml:2"], "title": ["The General", "Alien"]})
     batch = LLMRater(engine, SCALES["1-5"]).rate(personas, items)
-    assert batch.status.tolist() == ["ok"] * 6
+    assert list(batch.status) == ["ok"] * 6
     assert batch.probabilities.shape == (6, 5)
     assert batch.probabilities.sum(axis=1) == pytest.approx(np.ones(6))
 

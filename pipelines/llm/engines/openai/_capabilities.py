@@ -48,7 +48,7 @@ _DISTRIBUTIONS: dict[Reading, str] = {
     "token_ids": "exact: log-probabilities of the options' own tokens (logprob_token_ids)",
     "ranks": "from the {ranks} most probable tokens that the server lists",
     "draws": "ESTIMATE: shares among {draws} answers drawn ({reason})",
-    "none": "not readable ({reason}): set engine.draws to estimate them from sampled answers",
+    "none": "not readable ({reason})",
 }
 _OWNERS = {"vllm": "vllm", "llamacpp": "llama.cpp", "library": "ollama"}
 _QUESTION = (Message("user", "Name a colour."),)
