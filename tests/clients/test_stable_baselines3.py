@@ -58,7 +58,9 @@ def test_images_are_not_rendered_and_it_is_said(options: dict[str, Any]) -> None
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_worker_processes_live_as_one_process(method: str, options: dict[str, Any]) -> None:
     def rewards(**more: Any) -> list[list[float]]:
-        envs = make_vec_env("Understudy/Movies-v0", n_envs=2, seed=0, env_kwargs=options, **more)
+        # A worker that is spawned imports what the main script does, here pytest, or the id names.
+        name = "understudy:Understudy/Movies-v0"
+        envs = make_vec_env(name, n_envs=2, seed=0, env_kwargs=options, **more)
         envs.reset()
         steps = [envs.step([3, 5])[1].tolist() for _ in range(3)]
         envs.close()
