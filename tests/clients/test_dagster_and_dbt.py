@@ -92,7 +92,7 @@ def test_dg_checks_and_lists_the_definitions(repository: Path, tmp_path: Path) -
 
 def test_dg_launch_makes_the_asset_it_names(repository: Path, tmp_path: Path) -> None:
     _run(repository, tmp_path, "dg", "launch", "--assets", "sources/world_files")
-    assert _rows(tmp_path, "sources.world_files")[0] > 0
+    assert _rows(tmp_path, "raw.world_files")[0] > 0
 
 
 def test_dbt_build_by_hand_makes_the_published_rows(
@@ -106,7 +106,8 @@ def test_dbt_build_by_hand_makes_the_published_rows(
     project = ("--project-dir", "dbt", "--profiles-dir", "dbt")
     _run(repository, home, "dbt", "build", *project, *variables, **dbt_environment(settings) | own)
     results = json.loads((tmp_path / "target/run_results.json").read_text())["results"]
-    assert {result["status"] for result in results} <= {"success", "pass"}
+    # Thirty films are few for checks of distributions, which warn.
+    assert {result["status"] for result in results} <= {"success", "pass", "warn"}
     with duckdb.connect(str(file), read_only=True) as connection:
         for name, table in release.tables.items():
             if (model := MARTS.get(f"movies.{name}")) is None:
