@@ -320,7 +320,8 @@ def _refused(
     first = error.errors(include_input=False, include_url=False)[0]
     model: type[BaseModel] | None = Settings
     path: list[str] = []
-    takes, given, secret = "", values, False
+    given: Any = values
+    takes, secret = "", False
     for part in first["loc"]:
         if isinstance(part, str) and model is not None and part in model.model_fields:
             field = model.model_fields[part]
