@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def write_movielens(export: Export) -> None:
     Ids are numbers: MovieLens' own of its films, else places in the order of our ids, which are in
     ``users.csv`` and ``items.csv``. Personas' ratings have no time: their timestamp is 0. A release
     has no people's tags, and LensKit's loader needs some: ``tags.csv`` holds each item's genres, by
-    a user without ratings whose number follows the last one.
+    a user without ratings whose number follows the last one, at the time of publishing.
     """
     items, users = _items(export), _users(export)
     number = pl.col("item_id").str.strip_prefix("ml:").cast(pl.Int64, strict=False)
@@ -42,9 +43,9 @@ def write_movielens(export: Export) -> None:
         "movies.csv",
         numbered.select("movieId", title=pl.coalesce(title, "title"), genres=genres.list.join("|")),
     )
-    tags = numbered.select(
-        pl.lit(people.height + 1).alias("userId"), "movieId", tag=genres, timestamp=pl.lit(0)
-    )
+    published = int(datetime.fromisoformat(export.release.created_at).timestamp())
+    tagger, now = pl.lit(people.height + 1).alias("userId"), pl.lit(published)
+    tags = numbered.select(tagger, "movieId", tag=genres, timestamp=now)
     _csv(export, "tags.csv", tags.explode("tag"))
     _csv(export, "items.csv", numbered.select("movieId", "item_id"))
     linked = "imdb_id" in items.collect_schema()
