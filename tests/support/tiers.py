@@ -59,8 +59,8 @@ class Costs:
 
     def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Count an event of the interpreter; events of forked children are not this process's."""
-        if os.getpid() != self.process:
-            return
+        if os.getpid() != self.process or Imports.running:
+            return  # a library that is imported may ask ldconfig
         if event in STARTS:
             self.programs.append(f"{event} {arguments[:2]!r}"[:200])
         elif event == "open" and str(arguments[0]).endswith(WEIGHTS):
