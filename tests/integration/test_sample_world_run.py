@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -170,25 +172,36 @@ def test_a_second_run_publishes_the_same_version_writes_nothing_new_and_keeps_se
 def test_a_failing_blocking_check_stops_the_release_even_when_it_is_run_by_hand(
     published_home: Path, forked: ForkServer, word_encoder: Path, tmp_path: Path
 ) -> None:
-    home = copy_tables(published_home, tmp_path / "home")
+    (world,) = (published_home / "worlds").glob("sample-*")
+    for name in ("movielens", "tmdb"):
+        shutil.copytree(world / name, tmp_path / "data" / name)
+    home = tmp_path / "home"
+    options = (*published_options(word_encoder), "--set", "personas.count=20")
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        options = published_options(word_encoder)
-        return forked.run("run", "--home", str(home), "--json", *options, *words)
+        files = ("--home", str(home), "--data", str(tmp_path / "data"))
+        return forked.run("run", *files, "--json", *options, *words)
 
-    latest = Store(home).release("movies@latest").version
-    # The check fails: exit code 4, and the failing check is named.
-    result = run("--job", "movies", "--set", "world.sample.films=60")
-    assert result.returncode == 4, result.stdout + result.stderr
-    assert "movies/items: row_drop" in json.loads(result.stdout)["error"]["where"]
-    # A run of the release alone is refused, with the reason.
-    result = run("--select", "releases/movies")
-    assert result.returncode == 6, result.stdout + result.stderr
-    assert "row_drop" in json.loads(result.stdout)["error"]["what"]
-    assert Store(home).release("movies@latest").version == latest
-    # With all films again the same version passes and is published again.
     result = run("--job", "movies")
     assert result.returncode == 0, result.stdout + result.stderr
+    latest = Store(home).release("movies@latest").version
+    # The check fails: exit code 4, and the failing check is named.
+    (films,) = (tmp_path / "data/movielens").rglob("movies.csv")
+    text = films.read_text("utf-8")
+    films.write_text(re.sub(r",[^,\n]*$", ",(no genres listed)", text, flags=re.M), "utf-8")
+    films.write_text(films.read_text("utf-8").replace("title,(no genres listed)", "title,genres"))
+    result = run("--job", "movies")
+    assert result.returncode == 4, result.stderr
+    assert "movies/items: genre_coverage" in json.loads(result.stdout)["error"]["where"]
+    # A run of the release alone is refused, with the reason.
+    result = run("--select", "releases/movies")
+    assert result.returncode == 6, result.stderr
+    assert "genre_coverage" in json.loads(result.stdout)["error"]["what"]
+    assert Store(home).release("movies@latest").version == latest
+    # With the file as it was the same version passes and is published again.
+    films.write_text(text, "utf-8")
+    result = run("--job", "movies")
+    assert result.returncode == 0, result.stderr
     assert Store(home).release("movies@latest").version == latest
 
 

@@ -20,6 +20,7 @@ import json
 import multiprocessing.resource_tracker
 import multiprocessing.util
 import os
+import platform
 import sys
 import threading
 import time
@@ -126,8 +127,10 @@ def _watch_imports() -> None:
     bootstrap._find_and_load = timed
 
 
-# Of the interpreter, not of the test that creates the first lock (dbt does).
+# Programs that the interpreter starts once, for the test that comes first: the tracker of the first
+# lock (dbt's), and `uname -p` (the OpenAI client names the platform).
 multiprocessing.resource_tracker.ensure_running()
+platform.processor()
 _watch_programs()
 _watch_syncs()
 _watch_imports()

@@ -27,13 +27,13 @@ if PRESENT:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip, with the reason, where there is no vLLM."""
-    if PRESENT:
-        return
+    """Leave them out of the quick tier; skip, with the reason, where there is no vLLM."""
     skip = pytest.mark.skip(reason="vLLM is not installed here: `make test-vllm`")
     for item in items:
         if HERE in item.path.parents:
-            item.add_marker(skip)
+            item.add_marker(pytest.mark.pipeline)
+            if not PRESENT:
+                item.add_marker(skip)
 
 
 Opened = Callable[..., "VllmEngine"]
