@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -162,8 +163,8 @@ def published_home(shared_folder: Path, understudy: Path, word_encoder: Path) ->
     """A home in which `understudy run` has published the sample world.
 
     Made once per test run by the real command, with default settings but for the encoder
-    (`published_options`); what the command printed as JSON is beside it in `run.json`. Tests may
-    add to it, never take away.
+    (`published_options`); what the command printed as JSON is beside it in `run.json`. Tests only
+    read it: what may write works in `working_home`.
     """
 
     def publish(home: Path) -> None:
@@ -173,6 +174,14 @@ def published_home(shared_folder: Path, understudy: Path, word_encoder: Path) ->
         (home / "run.json").write_text(result.stdout, encoding="utf-8")
 
     return _made_once(shared_folder / "published", publish)
+
+
+@pytest.fixture(scope="session")
+def working_home(shared_folder: Path, published_home: Path) -> Path:
+    """A copy of the published home for documented code, examples and commands, which add to it."""
+    return _made_once(
+        shared_folder / "working", lambda home: shutil.copytree(published_home, home, symlinks=True)
+    )
 
 
 @pytest.fixture(scope="session")

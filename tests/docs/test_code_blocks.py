@@ -84,7 +84,7 @@ def own_command_lines() -> Iterator[object]:
 @pytest.mark.pipeline
 @pytest.mark.parametrize(("code", "extra"), list(python_pages()))
 def test_python_blocks_of_a_page_run_in_order(
-    code: list[str], extra: str | None, published_home: Path, tiny_model: Path, tmp_path: Path
+    code: list[str], extra: str | None, working_home: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     """The blocks of one page are one session on a published sample world."""
     python = python_with(extra) if extra else Path(sys.executable)
@@ -93,7 +93,7 @@ def test_python_blocks_of_a_page_run_in_order(
     done = subprocess.run(
         [python, "-c", "\n".join(code)],
         env={
-            "UNDERSTUDY_HOME": str(published_home),
+            "UNDERSTUDY_HOME": str(working_home),
             "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "1",
             "PATH": str(python.parent),

@@ -51,11 +51,11 @@ def test_every_example_is_in_the_list() -> None:
 
 @pytest.mark.parametrize("name", sorted(EXTRAS))
 def test_example_runs_with_its_extra_alone(
-    name: str, published_home: Path, tiny_model: Path, tmp_path: Path
+    name: str, working_home: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     path = EXAMPLES / name
     python = python_with(EXTRAS[name])
-    home = tmp_path / "home" if name == "own_data.py" else published_home
+    home = tmp_path / "home" if name == "own_data.py" else working_home
     words = [word.format(folder=tmp_path, model=tiny_model) for word in ARGUMENTS.get(name, [])]
     run = ["-c", code_of(path)] if path.suffix == ".ipynb" else [str(path), *words]
     done = subprocess.run(

@@ -71,16 +71,16 @@ def run(command: str, home: Path, folder: Path) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.parametrize("command", ENV.strip().splitlines())
-def test_command_runs_with_env_alone(command: str, published_home: Path, tmp_path: Path) -> None:
-    done = run(command, published_home, tmp_path)
+def test_command_runs_with_env_alone(command: str, working_home: Path, tmp_path: Path) -> None:
+    done = run(command, working_home, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("command", OTHER)
 def test_command_names_the_extra_that_it_lacks(
-    command: str, published_home: Path, tmp_path: Path
+    command: str, working_home: Path, tmp_path: Path
 ) -> None:
-    done = run(command, published_home, tmp_path)
+    done = run(command, working_home, tmp_path)
     assert done.returncode == 2, done.stdout + done.stderr
     hint = f"(pip install 'understudy-recsys[{OTHER[command]}]')"
     assert done.stderr.splitlines()[-1].endswith(hint)

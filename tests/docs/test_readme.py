@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.running import copy_tables
 
 from pipelines import instructions
 
@@ -32,11 +31,7 @@ def check(repository: Path, homes: Path, *words: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_summary_is_that_of_the_sample_world(
-    repository: Path, published_home: Path, tmp_path: Path
-) -> None:
-    """With default settings: the home's texts have other vectors, which are made again."""
-    copy_tables(published_home, tmp_path / "sample")
+def test_summary_is_that_of_the_sample_world(repository: Path, tmp_path: Path) -> None:
     check(repository, tmp_path, "summary")
 
 

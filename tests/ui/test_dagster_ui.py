@@ -83,9 +83,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
 
 
 @pytest.fixture(scope="module")
-def dagster_ui(published_home: Path) -> Iterator[str]:
+def dagster_ui(working_home: Path) -> Iterator[str]:
     """Address of `understudy ui` over a home in which a run has been published."""
-    with support.dagster_ui.dagster_ui(published_home) as address:
+    with support.dagster_ui.dagster_ui(working_home) as address:
         yield address
 
 

@@ -102,6 +102,7 @@ def test_an_aggregate_of_some_tests_only_says_so(tmp_path: Path) -> None:
     assert write_report(result, tmp_path / "report")["html"].exists()
 
 
+@pytest.mark.pipeline
 def test_names_in_the_report_are_escaped(opened: Opened, tmp_path: Path) -> None:
     from dataclasses import replace
 
