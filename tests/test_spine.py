@@ -142,6 +142,7 @@ def release_to_reward(home: Path) -> None:
     env.step(3)
 
 
+@pytest.mark.pipeline
 def test_ways_of_a_rating_lead_through_few_modules(spine: Spine, tmp_path: Path) -> None:
     allowed = tomllib.loads(BUDGET.read_text("utf-8"))["ways"]
     home = shutil.copytree(spine.home, tmp_path / "home", symlinks=True)

@@ -119,6 +119,7 @@ def test_names_in_the_report_are_escaped(opened: Opened, tmp_path: Path) -> None
     assert "llm:&lt;script&gt;|alert" in page
 
 
+@pytest.mark.pipeline
 def test_a_folder_that_cant_be_written_is_named(opened: Opened, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="report can't be written"):
