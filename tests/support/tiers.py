@@ -40,7 +40,7 @@ WEIGHTS = (".safetensors", ".gguf", ".onnx", ".bin", ".pt")
 #: Events of `sys.addaudithook` that start another program, and `os.fork`.
 STARTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.exec", "os.system", "os.fork"})
 #: How `ctypes` looks a shared library up; an old threadpoolctl asks at its first use.
-LOOKS_UP = ("/sbin/ldconfig",)
+LOOKS_UP = {("/sbin/ldconfig",)}
 
 LOG = os.environ.get("TEST_TIER_LOG")
 
@@ -64,7 +64,7 @@ class Costs:
         """Count an event of the interpreter; events of forked children are not this process's."""
         if os.getpid() != self.process or Imports.running:
             return
-        if event in STARTS and not str(arguments[0]).startswith(LOOKS_UP):
+        if event in STARTS and arguments[:1] not in LOOKS_UP:
             self.programs.append(f"{event} {arguments[:2]!r}"[:200])
         elif event == "open" and str(arguments[0]).endswith(WEIGHTS):
             path = Path(str(arguments[0]))
