@@ -11,7 +11,6 @@ import polars as pl
 
 from orchestration.naming import asset_key
 from pipelines.errors import ContractError, UnderstudyError
-from pipelines.llm.answers import USES
 from pipelines.markdown import plain_text
 from pipelines.quality import CONTRACT_CHECK
 from pipelines.stages import contract_record
@@ -174,8 +173,7 @@ def materialize(
     """
     from pipelines.figures import to_markdown_image
 
-    facts = {k: v for k, v in snapshot.manifest.stats.items() if k != USES}
-    given = {**facts, **(metadata or {})}
+    given = {**snapshot.manifest.stats, **(metadata or {})}
     shown: dict[str, Any] = {"dagster/row_count": snapshot.rows}
     # Dagster plots numbers of its own and no others: they stand before text and JSON.
     shown.update((name, value) for name, value in given.items() if _is_number(value))

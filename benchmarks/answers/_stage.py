@@ -1,8 +1,8 @@
 """A measurement in a process of its own; prints a JSON document as its last line.
 
-_stage.py build HOME ROWS                              a store, as runs of many answers leave it
-_stage.py lookup HOME ROWS ASKED SHARE WHICH           AnswerStore.find
-_stage.py duckdb HOME ROWS ASKED SHARE WHICH           the same by a join in DuckDB
+_stage.py build HOME ROWS                              a store of so many answers
+_stage.py lookup HOME ROWS ASKED SHARE WHICH           AnswerStore.look_up, as `ask` calls it
+_stage.py store HOME ROWS ANSWERS                      add answers to a store of so many
 _stage.py overhead FOLDER KIND EVERY ANSWERS           cost of one answer
 _stage.py rerun FOLDER ANSWERS                         ask() twice
 """
@@ -15,18 +15,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from pipelines.config import ServingSettings
 from pipelines.llm.answers import AnswerStore, Tally, answer_key, ask
-from pipelines.llm.answers._committer import part_name
-from pipelines.llm.answers._parts import PartFile
-from pipelines.llm.answers._record import identity_json, schema
-from pipelines.llm.engines import Answer, Choice, EngineIdentity, Message, Request
+from pipelines.llm.answers._file import Row, checksum, identity_number
+from pipelines.llm.answers._record import identity_json
+from pipelines.llm.engines import Answer, Choice, EngineIdentity, Message, Request, Sampling
 from pipelines.llm.engines.scripted import ScriptedEngine
 
 IDENTITY = EngineIdentity(
@@ -34,6 +31,10 @@ IDENTITY = EngineIdentity(
 )
 OPTIONS = tuple(str(n) for n in range(1, 11))
 PIECE = 100_000
+BATCH = 10_000
+#: Requests that `ask` looks up at once.
+CHUNK = 8192
+NUMBER = identity_number(identity_json(IDENTITY))
 
 
 def main() -> None:
@@ -56,61 +57,40 @@ def keys_of(start: int, count: int) -> bytes:
 
 
 def build(home: str, rows: str) -> dict[str, float]:
-    """Large parts, and some of every smaller size: what merging leaves of a long run."""
-    folder = Path(home) / "answers"
-    folder.mkdir(parents=True)
-    left, start = int(rows), 0
-    sizes = [n for size in (500, 8_000, 128_000) for n in [size] * 8]
-    while sum(sizes) > left:
-        sizes.pop()
-    while (rest := left - sum(sizes)) > 0:
-        sizes.append(min(rest, 2_000_000))
-    for size in sorted(sizes, reverse=True):
-        file = PartFile(folder / part_name(1_700_000_000_000_000 + start), [])
-        for at in range(start, start + size, 16_000):
-            file.write(answers_table(at, min(16_000, start + size - at)))
-        file.close()
-        start += size
-    return {"bytes": sum(f.stat().st_size for f in folder.iterdir())}
+    """Answers to a scale of ten, committed 10,000 at a time."""
+    document = identity_json(IDENTITY)
+    began = time.process_time()
+    with AnswerStore(home) as store:
+        file = store._file(None)
+        for start in range(0, int(rows), BATCH):
+            file.store(answers_rows(start, BATCH), {NUMBER: document})
+        size = file.size()
+    return {"bytes": size, "cpu_s": time.process_time() - began}
 
 
-def answers_table(start: int, count: int) -> pa.Table:
+def answers_rows(start: int, count: int) -> list[Row]:
     """Answers to a scale of ten, as a model gives them."""
     random = np.random.default_rng(start)
     shares = random.dirichlet(np.ones(10), count)
-    tokens = np.full(count, 1)
-    columns: dict[str, Any] = {
-        "key": pa.FixedSizeBinaryArray.from_buffers(
-            pa.binary(32), count, [None, pa.py_buffer(keys_of(start, count))]
-        ),
-        "status": ["ok"] * count,
-        "max_tokens": tokens,
-        "stored_at": 1_700_000_000_000_000 + start + np.arange(count),
-        "text": np.array(OPTIONS)[shares.argmax(axis=1)],
-        "probabilities": pa.ListArray.from_arrays(
-            pa.array(np.arange(0, 10 * count + 1, 10), pa.int32()), pa.array(shares.ravel())
-        ),
-        "mass": random.random(count),
-        "finish_reason": ["length"] * count,
-        "prompt_tokens": random.integers(200, 900, count),
-        "completion_tokens": tokens,
-        "cached_tokens": random.integers(0, 200, count),
-        "latency": random.random(count),
-        "detail": [""] * count,
-        "engine": [IDENTITY.engine] * count,
-        "model": [IDENTITY.model] * count,
-        "identity": [identity_json(IDENTITY)] * count,
-        "request": pa.nulls(count),
-    }
-    return pa.table(
-        [
-            pa.array(columns[f.name]).cast(f.type)
-            if not isinstance(columns[f.name], list)
-            else pa.array(columns[f.name], f.type)
-            for f in schema()
-        ],
-        schema=schema(),
+    keys = keys_of(start, count)
+    columns = zip(
+        np.array(OPTIONS)[shares.argmax(axis=1)].tolist(),
+        shares.astype("<f8"),
+        random.random(count).tolist(),
+        random.integers(200, 900, count).tolist(),
+        random.integers(0, 200, count).tolist(),
+        random.random(count).tolist(),
+        strict=True,
     )
+    moment = 1_700_000_000_000_000 + start
+    made = [
+        (
+            keys[32 * n : 32 * n + 32], share.tobytes(), "ok", 1, moment + n, text, mass, "length",
+            prompt, 1, cached, latency, "", NUMBER, None,
+        )
+        for n, (text, share, mass, prompt, cached, latency) in enumerate(columns)
+    ]  # fmt: skip
+    return [Row(*row, checksum(row)) for row in made]
 
 
 def asked_keys(rows: int, asked: int, share: float, which: str) -> list[str]:
@@ -133,37 +113,34 @@ def asked_keys(rows: int, asked: int, share: float, which: str) -> list[str]:
 
 
 def lookup(home: str, rows: str, asked: str, share: str, which: str) -> dict[str, float]:
-    """Find keys and read everything about their answers."""
+    """Find keys and read everything about their answers, some thousand at a time."""
     keys = asked_keys(int(rows), int(asked), float(share), which)
-    budgets = [1] * len(keys)
+    request = Request((), sampling=Sampling(max_tokens=1))
     base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     began, spent = time.perf_counter(), time.process_time()
-    store = AnswerStore(home)
-    store.find([])
-    opened = time.perf_counter()
-    found = store.find(keys, budgets)
-    done, cpu = time.perf_counter(), time.process_time() - spent
-    assert found.table.num_rows == int(int(asked) * float(share)), found.table.num_rows
-    return {"open_s": opened - began, "find_s": done - opened, "cpu_s": cpu, "before_mb": base}
+    known = 0
+    with AnswerStore(home) as store:
+        for at in range(0, len(keys), CHUNK):
+            some = keys[at : at + CHUNK]
+            known += sum(one is not None for one in store.look_up([request] * len(some), some))
+    done, cpu = time.perf_counter() - began, time.process_time() - spent
+    assert known == int(int(asked) * float(share)), known
+    scale = 1e6 / len(keys)
+    return {"us": done * scale, "cpu_us": cpu * scale, "before_mb": base}
 
 
-def duckdb(home: str, rows: str, asked: str, share: str, which: str) -> dict[str, float]:
-    """The obvious alternative: join the keys with the files."""
-    import duckdb as database
-
-    keys = asked_keys(int(rows), int(asked), float(share), which)
+def store(home: str, rows: str, answers: str) -> dict[str, float]:
+    """Add answers to a large store, 500 to a commit."""
+    made = answers_rows(int(rows) + int(time.time()) % 10_000 * PIECE, int(answers))
+    document = identity_json(IDENTITY)
     began, spent = time.perf_counter(), time.process_time()
-    wanted = pa.table({"key": pa.array([bytes.fromhex(k) for k in keys], pa.binary())})
-    link = database.connect(config={"threads": 2})
-    link.register("wanted", wanted)
-    found = link.sql(
-        f"select a.key, status, text, probabilities, mass, finish_reason, prompt_tokens, "
-        f"completion_tokens, cached_tokens, latency, detail "
-        f"from read_parquet('{home}/answers/*.parquet') a join wanted using (key)"
-    ).to_arrow_table()
-    done, cpu = time.perf_counter(), time.process_time() - spent
-    assert found.num_rows == int(int(asked) * float(share)), found.num_rows
-    return {"find_s": done - began, "cpu_s": cpu}
+    with AnswerStore(home) as opened:
+        file = opened._file(None)
+        for at in range(0, len(made), 500):
+            file.store(made[at : at + 500], {NUMBER: document})
+    done, cpu = time.perf_counter() - began, time.process_time() - spent
+    scale = 1e6 / len(made)
+    return {"us": done * scale, "cpu_us": cpu * scale}
 
 
 def questions(kind: str, count: int) -> Iterator[Request]:
@@ -237,7 +214,6 @@ def overhead(folder: str, kind: str, every: str, answers: str) -> dict[str, floa
         for _ in ask(engine, iter(made), store, serving=serving):
             pass
         whole, cpu = time.perf_counter() - began, time.process_time() - spent
-        parts = len(list(store.folder.glob("*.parquet")))
     scale = 1e6 / count
     return {
         "store_us": (whole - bare) * scale,
@@ -245,7 +221,6 @@ def overhead(folder: str, kind: str, every: str, answers: str) -> dict[str, floa
         "key_us": key * scale,
         "commit_us": commit * scale,
         "bare_us": bare * scale,
-        "parts": parts,
     }
 
 

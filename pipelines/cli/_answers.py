@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,8 +11,6 @@ import typer
 from pipelines.cli import options as cli
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import Console
 
     from pipelines.llm.answers import AnswerStats, AnswerStore, GcReport, StoredAnswer
@@ -41,13 +40,13 @@ def answers() -> None:
 def stats(
     home: cli.HomeOption = None, config: cli.ConfigOption = None, as_json: cli.JsonOption = False
 ) -> None:
-    """Count stored answers by model and status, their tokens, and corrupt parts.
+    """Count stored answers by model and status, their tokens, and damaged files.
 
-    JSON: {"folder", "answers", "superseded", "failed", "parts", "bytes",
-    "oldest", "newest", "statuses": {status: count}, "models": [{"engine",
-    "engine_version", "model", "revision", "weights", "tokenizer", "dtype",
-    "quantisation", "answers", "statuses", "prompt_tokens", "completion_tokens",
-    "cached_tokens", "seconds"}], "problems": [{"part", "reason"}]}.
+    JSON: {"folder", "answers", "failed", "files", "bytes", "oldest", "newest",
+    "statuses": {status: count}, "models": [{"engine", "engine_version", "model",
+    "revision", "weights", "tokenizer", "dtype", "quantisation", "answers",
+    "statuses", "prompt_tokens", "completion_tokens", "cached_tokens",
+    "seconds"}], "problems": [{"file", "reason"}]}.
     """
     store = _store(home, config)
     found = store.stats()
@@ -61,15 +60,13 @@ def stats(
             screen.print("No answers are stored.")
         for problem in found.problems:
             screen.print(
-                f"corrupt part, ignored: {problem.part} ({problem.reason})",
+                f"damaged, not counted: {problem.file} ({problem.reason})",
                 style="yellow",
                 soft_wrap=True,
             )
-        if found.superseded + found.failed:
+        if found.failed:
             screen.print(
-                f"`understudy answers gc` would drop {found.superseded:,} superseded "
-                f"and {found.failed:,} failed rows.",
-                style="dim",
+                f"`understudy answers gc` would drop {found.failed:,} failed rows.", style="dim"
             )
 
     cli.emit(payload, render, as_json=as_json)
@@ -130,6 +127,9 @@ def gc(
             "be repeated."
         ),
     ] = None,
+    model: Annotated[
+        str, typer.Option(help="Also drop the answers of models whose name contains this text.")
+    ] = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only report what would be dropped.")
     ] = False,
@@ -137,22 +137,41 @@ def gc(
     config: cli.ConfigOption = None,
     as_json: cli.JsonOption = False,
 ) -> None:
-    """Drop failed and superseded answers, merge small parts, and move corrupt parts aside.
+    """Drop answers of failed calls, and keep what can be read of damaged files.
 
-    Failed calls and answers superseded by another one with the same key are dropped.
-    Other processes may read and write meanwhile.
+    Every answer is compared with its checksum. Other processes may read and write
+    meanwhile.
 
-    JSON: {"answers", "superseded", "failed", "forgotten", "parts_before",
-    "parts_after", "bytes_before", "bytes_after", "set_aside": [{"part",
-    "reason"}], "dry_run"}; in a dry run the counts are of what would be dropped.
+    JSON: {"answers", "failed", "forgotten", "corrupt", "bytes_before",
+    "bytes_after", "set_aside": [{"file", "reason"}], "dry_run"}; in a dry run the
+    counts are of what would be dropped.
     """
     store = _store(home, config)
-    report = store.gc(forget=_statuses(forget), dry_run=dry_run)
+    report = store.gc(forget=_statuses(forget), model=model, dry_run=dry_run)
 
     def render(screen: Console) -> None:
         _draw_report(screen, report, store)
 
     cli.emit(_as_dict(report), render, as_json=as_json)
+
+
+@answers_app.command()
+def export(
+    out: Annotated[Path, typer.Option(dir_okay=False, help="Parquet file to write.")],
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
+) -> None:
+    """Write all stored answers to a Parquet file: one row per answer, with its model.
+
+    JSON: {"file", "answers"}.
+    """
+    count = _store(home, config).export(out)
+
+    def render(screen: Console) -> None:
+        screen.print(f"{count:,} answers written to {out}", soft_wrap=True)
+
+    cli.emit({"file": str(out), "answers": count}, render, as_json=as_json)
 
 
 def _store(home: Path | None, config: Path | None) -> AnswerStore:
@@ -180,7 +199,7 @@ def _draw_stats(screen: Console, found: AnswerStats) -> None:
         old, new = (cli.human_age(moment.isoformat()) for moment in (found.oldest, found.newest))
         span = f", {old} to {new} old"
     screen.print(
-        f"{found.answers:,} answers in {found.parts:,} parts, {cli.human_bytes(found.size)}{span}"
+        f"{found.answers:,} answers in {found.files:,} files, {cli.human_bytes(found.size)}{span}"
     )
     figures = ["answers", "tokens in", "cached", "tokens out"]
     grid = cli.table("model", *figures, "not ok", numeric=figures)
@@ -228,21 +247,19 @@ def _draw_answer(screen: Console, answer: StoredAnswer) -> None:
 
 def _draw_report(screen: Console, report: GcReport, store: AnswerStore) -> None:
     verb = "would be dropped" if report.dry_run else "dropped"
-    dropped = report.superseded + report.failed + report.forgotten
+    dropped = report.failed + report.forgotten + report.corrupt
     screen.print(
-        f"{dropped:,} of {report.answers:,} rows {verb}: "
-        f"{report.superseded:,} superseded, {report.failed:,} failed, "
-        f"{report.forgotten:,} forgotten"
+        f"{dropped:,} of {report.answers:,} rows {verb}: {report.failed:,} failed, "
+        f"{report.forgotten:,} forgotten, {report.corrupt:,} damaged"
     )
     if not report.dry_run:
         screen.print(
-            f"parts: {report.parts_before} before, {report.parts_after} now; "
             f"{cli.human_bytes(report.bytes_before)} before, "
             f"{cli.human_bytes(report.bytes_after)} now"
         )
     for problem in report.set_aside:
-        where = "corrupt" if report.dry_run else f"corrupt, moved to {store.folder / 'corrupt'}"
-        screen.print(f"{where}: {problem.part} ({problem.reason})", style="yellow", soft_wrap=True)
+        where = "damaged" if report.dry_run else f"damaged, also in {store.folder / 'corrupt'}"
+        screen.print(f"{where}: {problem.file} ({problem.reason})", style="yellow", soft_wrap=True)
 
 
 def _excerpt(answer: StoredAnswer) -> str:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipelines.cli import options as cli
 
-Facts = Mapping[str, Any]
+Cohorts = set[tuple[str, str]]
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,29 +31,27 @@ def gc(
     """Remove table versions and model answers that no release or current table needs.
 
     A version is removed if no release pins it and no current table was made from
-    it. A stored answer is removed with the last version that used it; answers
-    without a record of their use are kept and counted. No run may be using the
-    store. `understudy answers gc` drops failed answers.
+    it. The stored answers of a table's cohort are removed with its last version;
+    those asked for outside of tables are kept and counted. No run may be using
+    the store. `understudy answers gc` drops failed answers and those of a model.
 
     JSON: {"removed", "versions": [{"dataset", "version", "bytes"}], "bytes",
     "kept", "kept_bytes", "answers": {"removed", "attributed", "unattributed"}}.
     """
-    from pipelines.llm.answers import AnswerStore, UnusedReport, files_named
+    from pipelines.llm.answers import AnswerStore, Scope, UnusedReport
     from pipelines.store import Store
 
     settings = cli.open_settings(home, config)
     store = Store(settings.runtime.home)
     answers = UnusedReport(0, 0, 0)
 
-    def with_answers(kept: Sequence[Facts], unneeded: Sequence[Facts]) -> None:
+    def with_answers(kept: Cohorts, unneeded: Cohorts) -> None:
         nonlocal answers
         if not (store.home / "answers").is_dir():
             return
-        named, gone = (
-            [n for facts in some for n in files_named(facts)] for some in (kept, unneeded)
-        )
+        named, gone = ({Scope(*one) for one in some} for some in (kept, unneeded))
         with AnswerStore(store.home, settings.serving) as stored:
-            answers = stored.gc_unused(named, gone, dry_run=dry_run)
+            answers = stored.gc_tables(named, gone, dry_run=dry_run)
 
     found = store.collect_garbage(
         grace=timedelta(hours=grace), dry_run=dry_run, before_removal=with_answers
@@ -81,7 +78,7 @@ def gc(
         )
         screen.print(
             f"{answers.removed:,} answers {done}, {answers.attributed:,} kept for tables, "
-            f"{answers.unattributed:,} kept because no table is recorded for them."
+            f"{answers.unattributed:,} kept of no table."
         )
 
     cli.emit(payload, render, as_json=as_json)

@@ -318,11 +318,6 @@ class Shards:
                 )
             yield out
 
-    @property
-    def carried(self) -> bool:
-        """True if some shard reuses rows of the previous table."""
-        return any(self._in_table(shard) for shard in self.shards)
-
     def clear(self) -> None:
         """Remove the finished parts: the table holds them now."""
         with storage_errors(self.folder):

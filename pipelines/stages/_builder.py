@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from pipelines.config import EngineSettings, Settings
 from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS
 from pipelines.errors import LockedError
-from pipelines.llm.answers import USES, Uses, recorded_uses
+from pipelines.llm.answers import answers_of
 from pipelines.plugins import closing
 from pipelines.quality import CONTRACT_CHECK
 from pipelines.stages._stage import Inputs, Report, Stage
-from pipelines.store import Build, CheckRecord, Snapshot, Store, Table
+from pipelines.store import Build, CheckRecord, Snapshot, Store
 
 #: Seconds to wait for another process that writes its cohort into the same table.
 _PATIENCE = 120.0
@@ -96,18 +95,14 @@ def build(
             run_id,
         )
         wanted = stack.enter_context(stage.opened(read, settings, report))
-        uses = None
+        # Results kept one by one serve other builds too: their answers are those of no table, so
+        # that `gc` never removes them.
         if stage.by_cohort or wanted.reusable:
-            uses = stack.enter_context(recorded_uses(store.home, first, cohort or ""))
-        # Results kept one by one serve other builds too: their requests are recorded as made
-        # outside of tables, so that `gc` never removes their answers.
+            stack.enter_context(answers_of(store.home, first, cohort or ""))
         if stage.by_cohort:
-            assert uses is not None
-            snapshots, reused = _beside_others(stack, store, read, wanted, report, uses)
+            snapshots, reused = _beside_others(stack, store, read, wanted, report)
         else:
             reused = store.find(wanted) is not None
-            if uses is not None:
-                wanted = replace(wanted, make=_noting(wanted, uses))
             try:
                 snapshots = store.build(wanted, run_id=run_id)
             except stage.absent_on as error:
@@ -182,22 +177,8 @@ def contract_record(snapshot: Snapshot) -> CheckRecord:
     )
 
 
-def _noting(build: Build, uses: Uses) -> Callable[[], Iterator[Table]]:
-    """The tables of a build, with the files of keys that it asked for in their facts."""
-
-    def stats_of(table: Table) -> dict[str, Any]:
-        names = uses.end()
-        return {**table.stats(), **({USES: {"": names}} if names else {})}
-
-    def make() -> Iterator[Table]:
-        for table in build.make():
-            yield replace(table, stats=partial(stats_of, table))
-
-    return make
-
-
 def _beside_others(
-    stack: ExitStack, store: Store, inputs: Inputs, own: Build, report: Report, uses: Uses
+    stack: ExitStack, store: Store, inputs: Inputs, own: Build, report: Report
 ) -> tuple[dict[str, Snapshot], bool]:
     """Commit a cohort's rows beside the other cohorts' committed ones; whether both were there.
 
@@ -237,12 +218,12 @@ def _beside_others(
         if before is not None:
             writer.keep_cohorts(before, kept)
         writer.identify(config(before, kept))
-        writer.note(**_stats_beside(before, kept, inputs, report, uses.end()))
+        writer.note(**_stats_beside(before, kept, inputs, report))
     return {dataset: writer.snapshot}, False
 
 
 def _stats_beside(
-    before: Snapshot | None, kept: set[str], inputs: Inputs, report: Report, asked: list[str]
+    before: Snapshot | None, kept: set[str], inputs: Inputs, report: Report
 ) -> dict[str, Any]:
     """Facts of the table: the cohort's own beside those of the other cohorts."""
     name = str(inputs.partition)
@@ -251,11 +232,7 @@ def _stats_beside(
     for key, value in report.cohort_stats.items():
         others = dict(found.get(key) or {})
         found[key] = {**{k: v for k, v in others.items() if k in kept}, name: value}
-    earlier = found.pop(USES, {})
-    if report.carried and inputs.previous is not None:
-        asked = [*inputs.previous.manifest.stats.get(USES, {}).get(name, ()), *asked]
-    uses = {k: v for k, v in {**earlier, name: asked}.items() if k in {*kept, name} and v}
-    return {**found, **({USES: uses} if uses else {})}
+    return found
 
 
 def _kept_cohorts(before: Snapshot | None, inputs: Inputs) -> set[str]:

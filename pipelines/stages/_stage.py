@@ -89,8 +89,6 @@ class Report:
     texts: dict[str, str] = field(default_factory=dict)
     #: PNG by title, shown with the build.
     plots: dict[str, bytes] = field(default_factory=dict)
-    #: Whether rows of the cohort's last version are in this one: so are the answers behind them.
-    carried: bool = False
     #: Outcomes of the stage's own checks.
     checks: list[CheckRecord] = field(default_factory=list)
 

@@ -23,7 +23,7 @@ from pipelines.config import EngineSettings, ScoringSettings, Settings
 from pipelines.domains import DOMAINS, cohort_domain
 from pipelines.errors import ConfigError
 from pipelines.execution import Advance, Piece, open_executor
-from pipelines.llm.answers import AnswerStore, Scope, Tally, recorded_uses
+from pipelines.llm.answers import AnswerStore, Tally, answers_of
 from pipelines.personas import is_matched
 from pipelines.plugins import closing
 from pipelines.prompts import list_prompt_digest, rating_prompt_digest
@@ -129,7 +129,6 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
     answers = len(raters.scale_named(scoring.scale))
     sample = drawn[: max(1, _SUMMARISED // answers * len(ids) // max(planned, 1))].implode()
     own["shards"] = {"count": scoring.shards, "keys": {}, "failed": []}
-    report.carried = "replay" in _names(scoring)
     readings: Counter[str] = Counter()
     sampled: list[pl.DataFrame] = []
     shards: raters.Shards | None = None
@@ -145,7 +144,6 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
             shards, before = _shards(inputs, settings, people, items, block), shards
             if before is not None:
                 shards.follow(before)
-            report.carried |= shards.carried
             if shards.missing():
                 if rater is None:
                     learned = _learned(inputs)
@@ -155,8 +153,6 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
                     rater = stack.enter_context(closing(opened))
                 elif block.number:
                     rater = _for_block(rater, inputs, people)
-                if stored is not None:
-                    stored.enter(_scope(inputs, block))
                 now = _Opened(inputs, settings, shards, rater, block)
                 work = _ShardWork(now) if work is None else work.of_block(now)
                 _score(work, now, planned, shown)
@@ -187,8 +183,6 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
             if by_set:
                 # A superset of those that the check draws, by the same hashes.
                 people = _people_named(inputs, drawn[:_CONSISTENT])
-                if stored is not None:
-                    stored.enter(_scope(inputs, _Block()))
                 own["consistency"] = raters.consistency(
                     _for_block(rater, inputs, people),
                     people,
@@ -314,7 +308,7 @@ class _ShardWork(StageWork):
             return self._scored(opened, scoring, piece, advance)
         table = f"{opened.inputs.domain}.preference_scores"
         home = opened.inputs.context.store.home
-        with recorded_uses(home, table, str(opened.inputs.partition)):
+        with answers_of(home, table, str(opened.inputs.partition)):
             return self._scored(opened, scoring, piece, advance)
 
     @staticmethod
@@ -353,8 +347,6 @@ def _reopened(job: bytes, block: _Block) -> _Opened:
         fitted["rater"] = _for_block(fitted["rater"], inputs, people)
     else:
         fitted["rater"] = _open_rater(inputs, settings, people, items, _learned(inputs), answers)
-    if answers is not None:
-        answers.enter(_scope(inputs, block))
     shards = _shards(inputs, settings, people, items, block)
     return _Opened(inputs, settings, shards, fitted["rater"], block)
 
@@ -499,12 +491,6 @@ def _answers(settings: Settings, domain: str) -> AnswerStore | None:
     if not _names(settings.scoring_of(domain)) & {*_MODELS}:
         return None
     return AnswerStore(settings.runtime.home, settings.serving)
-
-
-def _scope(inputs: Inputs, block: _Block) -> Scope:
-    """Scope of the answers about a block's personas."""
-    table = f"{inputs.domain}.preference_scores"
-    return Scope.of(table, str(inputs.partition)).between(block.first, block.end)
 
 
 def _open_rater(

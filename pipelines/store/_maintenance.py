@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipelines.errors import IntegrityError, StoreError
 from pipelines.store._layout import Layout
 from pipelines.store._lineage import builds_of
 from pipelines.store._records import check_format, open_snapshot, read_record, read_version
 from pipelines.store._release import find_release
-from pipelines.store.files import LocalFiles, placed, storage_errors, whole_file
+from pipelines.store.files import (
+    LocalFiles,
+    full_disk_error,
+    placed,
+    storage_errors,
+    whole_file,
+)
 from pipelines.store.locks import PATIENCE, RunLock, holder_record, mutex
 
 if TYPE_CHECKING:
     import tarfile
 
-#: Called with the facts of the manifests of versions that are kept, and of those to be removed.
-BeforeRemoval = Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]], object]
+#: Tables and cohorts (``""``: without cohorts) that versions have rows of.
+Cohorts = set[tuple[str, str]]
+#: Called with those of versions that are kept, and of those to be removed.
+BeforeRemoval = Callable[[Cohorts, Cohorts], object]
 
 #: How long a version that lost its last user is kept: longer than a step takes.
 GRACE = timedelta(hours=24)
@@ -97,7 +105,7 @@ def collect_garbage(
     if not layout.data.is_dir():
         # A home of answers alone: no table of it was removed.
         if before_removal is not None:
-            before_removal([], [])
+            before_removal(set(), set())
         return Garbage((), 0, 0, removed=not dry_run)
     with (
         RunLock(layout.lock("run")),
@@ -107,19 +115,19 @@ def collect_garbage(
         needed = _needed(files, layout)
         before = datetime.now(UTC) - grace
         found: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
-        stats: dict[bool, list[Mapping[str, Any]]] = {True: [], False: []}
+        cohorts: dict[bool, Cohorts] = {True: set(), False: set()}
         for dataset, version in _versions(files, layout):
             folder = layout.snapshot(dataset, version)
             keep = (dataset, version) in needed or _recent(files, layout, dataset, folder, before)
             if before_removal is not None:
-                stats[keep].append(_stats(files, folder, kept=keep))
+                cohorts[keep] |= {(dataset, c) for c in _cohorts(files, folder, kept=keep)}
             found[keep].append((dataset, version))
         # A file that several versions share is counted once, as one that is kept if any is.
         counted: set[int] = set()
         kept_bytes = sum(_own_bytes(layout.snapshot(*one), counted) for one in found[True])
         unneeded = [(*one, _own_bytes(layout.snapshot(*one), counted)) for one in found[False]]
         if before_removal is not None:
-            before_removal(stats[True], stats[False])
+            before_removal(cohorts[True], cohorts[False])
         if not dry_run and unneeded:
             staging = files.stage(holder_record())
             try:
@@ -144,14 +152,14 @@ def _own_bytes(folder: Path, counted: set[int]) -> int:
     return size
 
 
-def _stats(files: LocalFiles, folder: Path, *, kept: bool) -> Mapping[str, Any]:
-    """Facts of a version's manifest; those of a damaged one that is kept must be known."""
+def _cohorts(files: LocalFiles, folder: Path, *, kept: bool) -> set[str]:
+    """Cohorts of a version; those of a damaged one that is kept must be known."""
     try:
-        return open_snapshot(files, folder).manifest.stats
+        return {entry.cohort or "" for entry in open_snapshot(files, folder).manifest.files}
     except IntegrityError:
         if kept:
             raise
-        return {}
+        return set()
 
 
 def _recent(
@@ -173,12 +181,8 @@ def backup(
 
     home = layout.home
     count = size = 0
-    # Nothing is removed meanwhile: neither versions nor parts of answers that were merged.
-    with (
-        mutex(layout.lock("gc"), timeout=PATIENCE, shared=True),
-        mutex(layout.lock("answers-compact"), timeout=PATIENCE),
-        _tar(target) as archive,
-    ):
+    # No version is removed meanwhile.
+    with mutex(layout.lock("gc"), timeout=PATIENCE, shared=True), _tar(target) as archive:
 
         def add(path: Path, data: bytes) -> None:
             nonlocal count, size
@@ -188,10 +192,10 @@ def backup(
             count, size = count + 1, size + len(data)
             progress(len(data))
 
-        def add_file(path: Path) -> None:
+        def add_file(path: Path, name: Path | None = None) -> None:
             nonlocal count, size
             # A part that an earlier member holds already becomes a link to it.
-            member = archive.gettarinfo(path, str(path.relative_to(home)))
+            member = archive.gettarinfo(path, str((name or path).relative_to(home)))
             with path.open("rb") as file:
                 archive.addfile(member, file)
             count, size = count + 1, size + member.size
@@ -212,11 +216,35 @@ def backup(
                 if (dataset, (read_record(files, path) or {}).get("version")) in needed:
                     add_file(path)
         for path in _files(home / "answers"):
-            add_file(path)
+            if path.suffix == ".sqlite":
+                with _moment_of(files, path) as copy:
+                    add_file(copy, path)
+            elif not path.name.endswith(("-wal", "-shm")):
+                add_file(path)
         for path, data in read.items():
             add(path, data)
     releases = sum(path.parent == layout.releases and path.suffix == ".json" for path in read)
     return Backup(releases, len(needed), count, size)
+
+
+@contextmanager
+def _moment_of(files: LocalFiles, path: Path) -> Iterator[Path]:
+    """A copy of a SQLite file as of one moment; others may write to it."""
+    import sqlite3
+    from contextlib import closing
+
+    staging = files.stage(holder_record())
+    copy = staging.path / path.name
+    try:
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
+            source.backup(target)
+        yield copy
+    except sqlite3.Error as error:
+        raise full_disk_error(error, files.root) or IntegrityError(
+            f"can't be copied ({error})", where=str(path), hint="try: understudy answers gc"
+        ) from error
+    finally:
+        staging.drop()
 
 
 def _files(folder: Path) -> list[Path]:

@@ -568,7 +568,7 @@ class Store:
         Kept as well is what current versions were made from, and, for ``grace``, whatever was
         written or was current: a step may still be reading it. Build records and checks of what is
         removed go with it. ``dry_run`` only lists. ``before_removal`` is called once it is known
-        what goes, with the facts (``manifest.stats``) of kept and of unneeded versions.
+        what goes, with tables and cohorts of kept and of unneeded versions.
 
         Raises
         ------

@@ -17,7 +17,6 @@
 """
 
 from pipelines.llm.answers._ask import Asking, Row, Tally, ask
-from pipelines.llm.answers._catalogue import Found, Problem
 from pipelines.llm.answers._key import (
     EXCLUDED,
     INCLUDED,
@@ -26,23 +25,19 @@ from pipelines.llm.answers._key import (
     answer_keys,
     canonical_request,
 )
-from pipelines.llm.answers._merge import GcReport
-from pipelines.llm.answers._places import Scope
 from pipelines.llm.answers._record import StoredAnswer
 from pipelines.llm.answers._rules import serves
-from pipelines.llm.answers._stats import AnswerStats, ModelStats
+from pipelines.llm.answers._scope import Scope, answers_of
+from pipelines.llm.answers._stats import AnswerStats, GcReport, ModelStats, Problem, UnusedReport
 from pipelines.llm.answers._store import AnswerStore
-from pipelines.llm.answers._uses import USES, UnusedReport, Uses, files_named, recorded_uses
 
 __all__ = [
     "EXCLUDED",
     "INCLUDED",
     "KEY_SCHEME",
-    "USES",
     "AnswerStats",
     "AnswerStore",
     "Asking",
-    "Found",
     "GcReport",
     "ModelStats",
     "Problem",
@@ -51,12 +46,10 @@ __all__ = [
     "StoredAnswer",
     "Tally",
     "UnusedReport",
-    "Uses",
     "answer_key",
     "answer_keys",
+    "answers_of",
     "ask",
     "canonical_request",
-    "files_named",
-    "recorded_uses",
     "serves",
 ]

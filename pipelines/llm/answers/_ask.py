@@ -14,10 +14,9 @@ from typing import Any, Self, TypeVar
 from pipelines.config import ServingSettings
 from pipelines.errors import EngineError, StoreError, UnderstudyError
 from pipelines.llm.answers._key import answer_key, answer_keys
-from pipelines.llm.answers._record import answers_of, clean, one_line
+from pipelines.llm.answers._record import clean, one_line
 from pipelines.llm.answers._rules import serves
 from pipelines.llm.answers._store import AnswerStore
-from pipelines.llm.answers._uses import looked_up
 from pipelines.llm.engines import STATUSES, Answer, Engine, EngineIdentity, Request, Status
 
 
@@ -91,8 +90,7 @@ _T = TypeVar("_T")
 #: A request, its key, and the answer to it.
 Row = tuple[Request, str, Answer]
 
-#: Requests looked up at once (count). The rows of neighbours lie side by side in the store, so
-#: large chunks read each row group of a rerun about once.
+#: Requests looked up at once (count).
 _CHUNK = 8192
 #: Answers found while the engine waits for work; with more, it is let run dry first.
 _MOST_READY = 2 * _CHUNK
@@ -240,14 +238,7 @@ class _OnDisk(_InMemory):
         self._before, self._usable = store.committed_statuses, store.usable
 
     def look_up(self, requests: list[Request], keys: list[str]) -> list[Answer | None]:
-        with looked_up(self._store.home, keys):
-            found = self._store.find(keys, [r.sampling.max_tokens for r in requests])
-        positions = found.positions.tolist()
-        out: list[Answer | None] = [None] * len(requests)
-        answers = answers_of(found.table, [requests[p] for p in positions])
-        for position, answer in zip(positions, answers, strict=True):
-            out[position] = answer
-        return out
+        return self._store.look_up(requests, keys)
 
     def add(self, identity: EngineIdentity, answer: Answer, key: str) -> Answer:
         return self._store.add(identity, [answer], [key])[0]

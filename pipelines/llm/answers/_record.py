@@ -6,20 +6,17 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
 
 import orjson
 
 from pipelines.errors import EngineError
+from pipelines.llm.answers._file import Row, checksum, packed, unpacked
+from pipelines.llm.answers._rules import budget
 from pipelines.llm.engines import STATUSES, Answer, EngineIdentity, Request, Status, answer_fault
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-STATUS_CODE: dict[str, int] = {name: code for code, name in enumerate(STATUSES)}
-#: Columns of a part that the index reads.
-INDEX_COLUMNS = ("key", "status", "max_tokens", "stored_at")
 #: Columns that an answer is restored from.
 PAYLOAD = (
     "status",
@@ -36,33 +33,6 @@ PAYLOAD = (
 
 #: Shapes of keys that servers repeat in their messages.
 _KEYLIKE = re.compile(r"(?i)(\bbearer\s+)\S+|\b(?:sk|pk|hf|gsk|xai)[-_][A-Za-z0-9_\-*.]{6,}")
-
-
-def schema() -> pa.Schema:
-    """Arrow schema of a part."""
-    import pyarrow as pa
-
-    return pa.schema(
-        [
-            pa.field("key", pa.binary(32), nullable=False),
-            pa.field("status", pa.string(), nullable=False),
-            pa.field("max_tokens", pa.int64(), nullable=False),
-            pa.field("stored_at", pa.timestamp("us", tz="UTC"), nullable=False),
-            pa.field("text", pa.large_string()),
-            pa.field("probabilities", pa.list_(pa.float64())),
-            pa.field("mass", pa.float64()),
-            pa.field("finish_reason", pa.string(), nullable=False),
-            pa.field("prompt_tokens", pa.int64(), nullable=False),
-            pa.field("completion_tokens", pa.int64(), nullable=False),
-            pa.field("cached_tokens", pa.int64(), nullable=False),
-            pa.field("latency", pa.float64(), nullable=False),
-            pa.field("detail", pa.string(), nullable=False),
-            pa.field("engine", pa.string(), nullable=False),
-            pa.field("model", pa.string(), nullable=False),
-            pa.field("identity", pa.string(), nullable=False),
-            pa.field("request", pa.large_string()),
-        ]
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +79,12 @@ def identity_json(identity: EngineIdentity) -> str:
     return orjson.dumps(asdict(identity), option=orjson.OPT_SORT_KEYS).decode()
 
 
+@cache
+def identity_of(document: str) -> EngineIdentity:
+    """An identity from its JSON."""
+    return EngineIdentity(**orjson.loads(document))
+
+
 def clean(answer: Answer, secrets: Sequence[str] = ()) -> Answer:
     """The answer as it may be stored: without secrets, and usable if its status is `ok`.
 
@@ -116,7 +92,7 @@ def clean(answer: Answer, secrets: Sequence[str] = ()) -> Answer:
     can't be taken for a rating. What is `ok` but has no text, or no distribution where one was
     asked for, becomes `invalid`. An unknown status is an :class:`EngineError`.
     """
-    if answer.status not in STATUS_CODE:
+    if answer.status not in STATUSES:
         raise EngineError(
             f"the engine gave an answer of unknown status {answer.status!r}",
             hint=f"one of {', '.join(STATUSES)}",
@@ -158,32 +134,43 @@ def one_line(text: str, secrets: Sequence[str]) -> str:
     return " ".join(safe.split())
 
 
-def answers_of(table: pa.Table, requests: Sequence[Request]) -> list[Answer]:
-    """Answers again, from rows with the columns of :data:`PAYLOAD`, one per request."""
-    columns = [table.column(name).to_pylist() for name in PAYLOAD]
-    at = PAYLOAD.index("probabilities")
-    columns[at] = [None if p is None else tuple(p) for p in columns[at]]
-    return [Answer(*row) for row in zip(requests, *columns, strict=True)]
+def row_of(answer: Answer, key: str, identity: int, moment: int, request: str | None) -> Row:
+    """The row of a clean answer."""
+    columns = (
+        bytes.fromhex(key),
+        packed(answer.probabilities),
+        answer.status,
+        budget(answer.request.sampling.max_tokens),
+        moment,
+        answer.text,
+        answer.mass,
+        answer.finish_reason,
+        int(answer.prompt_tokens),
+        int(answer.completion_tokens),
+        int(answer.cached_tokens),
+        float(answer.latency),
+        answer.detail,
+        identity,
+        request,
+    )
+    return Row(*columns, checksum(columns))
 
 
-def stored_of(table: pa.Table) -> list[StoredAnswer]:
-    """Stored answers, from rows with all columns."""
-    identities: dict[str, EngineIdentity] = {}
-    out = []
-    for row in table.to_pylist():
-        text = row["identity"]
-        if text not in identities:
-            identities[text] = EngineIdentity(**orjson.loads(text))
-        shares = row["probabilities"]
-        out.append(
-            StoredAnswer(
-                key=row["key"].hex(),
-                identity=identities[text],
-                max_tokens=row["max_tokens"],
-                stored_at=row["stored_at"],
-                request=row["request"],
-                **{name: row[name] for name in PAYLOAD if name != "probabilities"},
-                probabilities=None if shares is None else tuple(shares),
-            )
-        )
-    return out
+def answer_of(row: Row, request: Request) -> Answer:
+    """The answer to a request, from the row of its key."""
+    return Answer(request, row.status, row.text, unpacked(row.probabilities), *row[6:13])
+
+
+def stored_of(row: Row, document: str) -> StoredAnswer:
+    """The stored answer of a row and its identity's JSON."""
+    return StoredAnswer(
+        row.key.hex(),
+        row.status,
+        row.text,
+        unpacked(row.probabilities),
+        *row[6:13],
+        max_tokens=row.max_tokens,
+        stored_at=datetime.fromtimestamp(row.stored_at / 1e6, UTC),
+        identity=identity_of(document),
+        request=row.request,
+    )

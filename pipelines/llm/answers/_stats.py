@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from pathlib import Path
+from typing import Any
 
-import orjson
-
-from pipelines.llm.answers._catalogue import Problem
 from pipelines.llm.engines import STATUSES, EngineIdentity, Status
 
-if TYPE_CHECKING:
-    import pyarrow as pa
 
-_COLUMNS = (
-    "identity",
-    "status",
-    "prompt_tokens",
-    "completion_tokens",
-    "cached_tokens",
-    "latency",
-    "stored_at",
-)
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A file of answers that is damaged, and how, in one line."""
+
+    file: str
+    reason: str
+    path: Path = field(repr=False, compare=False)
 
 
 @dataclass(slots=True)
@@ -47,21 +41,26 @@ class ModelStats:
 class AnswerStats:
     """Figures of a store."""
 
-    #: Rows (count).
-    answers: int
-    #: Rows that `gc` would drop: useless beside another of their key; failed calls.
-    superseded: int
-    failed: int
     #: Files, and bytes of them.
-    parts: int
+    files: int
     size: int
     #: Moments of the first and last row (UTC); None in an empty store.
     oldest: datetime | None
     newest: datetime | None
     #: By engine identity, most rows first.
     models: tuple[ModelStats, ...]
-    #: Corrupt parts, which are ignored.
+    #: Damaged files, whose answers are not counted.
     problems: tuple[Problem, ...]
+
+    @property
+    def answers(self) -> int:
+        """Rows (count)."""
+        return sum(model.answers for model in self.models)
+
+    @property
+    def failed(self) -> int:
+        """Rows of failed calls (count), which `gc` drops."""
+        return self.statuses["engine_error"]
 
     @property
     def statuses(self) -> dict[Status, int]:
@@ -72,9 +71,8 @@ class AnswerStats:
         """JSON-ready."""
         return {
             "answers": self.answers,
-            "superseded": self.superseded,
             "failed": self.failed,
-            "parts": self.parts,
+            "files": self.files,
             "bytes": self.size,
             "oldest": self.oldest and self.oldest.isoformat(),
             "newest": self.newest and self.newest.isoformat(),
@@ -91,53 +89,37 @@ class AnswerStats:
                 }
                 for m in self.models
             ],
-            "problems": [asdict(p) for p in self.problems],
+            "problems": [{"file": p.file, "reason": p.reason} for p in self.problems],
         }
 
 
-class Figures:
-    """Adds up rows, some at a time."""
+@dataclass(frozen=True, slots=True)
+class GcReport:
+    """Outcome of a collection, or of its dry run (then the size after is that before)."""
 
-    columns = _COLUMNS
-
-    def __init__(self) -> None:
-        self._models: dict[str, ModelStats] = {}
-        self._first: int | None = None
-        self._last: int | None = None
-
-    def add(self, table: pa.Table) -> None:
-        """Count rows with the columns of this class."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        if not table.num_rows:
-            return
-        moments = pc.min_max(table.column("stored_at").cast(pa.int64())).as_py()
-        self._first = min(moments["min"], self._first or moments["min"])
-        self._last = max(moments["max"], self._last or moments["max"])
-        sums = ("prompt_tokens", "completion_tokens", "cached_tokens", "latency")
-        grouped = table.group_by(["identity", "status"]).aggregate(
-            [([], "count_all"), *((name, "sum") for name in sums)]
-        )
-        for row in grouped.to_pylist():
-            text = row["identity"]
-            if text not in self._models:
-                self._models[text] = ModelStats(EngineIdentity(**orjson.loads(text)))
-            model = self._models[text]
-            model.statuses[row["status"]] += row["count_all"]
-            model.prompt_tokens += row["prompt_tokens_sum"]
-            model.completion_tokens += row["completion_tokens_sum"]
-            model.cached_tokens += row["cached_tokens_sum"]
-            model.seconds += row["latency_sum"]
-
-    def models(self) -> tuple[ModelStats, ...]:
-        """Most rows first."""
-        return tuple(sorted(self._models.values(), key=lambda m: (-m.answers, str(m.identity))))
-
-    def span(self) -> tuple[datetime | None, datetime | None]:
-        """First and last moment."""
-        return _moment(self._first), _moment(self._last)
+    #: Rows before (count).
+    answers: int
+    #: Rows dropped: failed calls, which are asked again anyway; those whose status or model was
+    #: named; those that are not what was stored.
+    failed: int
+    forgotten: int
+    corrupt: int
+    #: Size of the files.
+    bytes_before: int
+    bytes_after: int
+    #: Damaged files: what could be read is kept, and they are in ``answers/corrupt``.
+    set_aside: tuple[Problem, ...]
+    #: Whether the run only reported, without changing the store.
+    dry_run: bool
 
 
-def _moment(micros: int | None) -> datetime | None:
-    return None if micros is None else datetime.fromtimestamp(micros / 1e6, UTC)
+@dataclass(frozen=True, slots=True)
+class UnusedReport:
+    """Answers (count) of removed tables, and those that are kept."""
+
+    #: Dropped, or in a dry run to be dropped.
+    removed: int
+    #: Kept: of tables that are kept.
+    attributed: int
+    #: Kept: asked for outside of tables, or for a table that was never finished.
+    unattributed: int

@@ -8,72 +8,46 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
-
-import numpy as np
+from typing import Self
 
 from pipelines.config import ServingSettings
-from pipelines.errors import ConfigError, StoreError
-from pipelines.llm.answers._catalogue import Catalogue, Found, Problem
-from pipelines.llm.answers._committer import Committer
-from pipelines.llm.answers._index import key_words
+from pipelines.errors import ConfigError, IntegrityError
+from pipelines.llm.answers._file import AnswerFile, Row, identity_number
 from pipelines.llm.answers._key import answer_keys, canonical_request
-from pipelines.llm.answers._merge import GcReport, collect, merge_due, unneeded
-from pipelines.llm.answers._parts import CorruptPartError
-from pipelines.llm.answers._places import Scope
+from pipelines.llm.answers._parquet import adopt_parts, write_parquet
 from pipelines.llm.answers._record import (
-    PAYLOAD,
     StoredAnswer,
+    answer_of,
     clean,
     identity_json,
-    schema,
+    identity_of,
+    row_of,
     stored_of,
     without_secrets,
 )
-from pipelines.llm.answers._rules import budget
-from pipelines.llm.answers._stats import AnswerStats, Figures
-from pipelines.llm.answers._uses import UnusedReport, active_scope, unused_keys, words
-from pipelines.llm.engines import Answer, EngineIdentity, Status
+from pipelines.llm.answers._rules import serves
+from pipelines.llm.answers._scope import Scope, open_scope
+from pipelines.llm.answers._stats import AnswerStats, GcReport, ModelStats, Problem, UnusedReport
+from pipelines.llm.answers._writer import Writer
+from pipelines.llm.engines import Answer, EngineIdentity, Request, Status
 from pipelines.paths import home_path
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from pipelines.store.files import LocalFiles
 
 _log = logging.getLogger(__name__)
-#: Hexadecimal digits of a key, and those that its first eight bytes hold.
-_DIGITS, _PREFIX_DIGITS = 64, 16
 _START = re.compile(r"[0-9a-f]{0,64}")
-
-
-def _fitting(table: pa.Table, key: str, statuses: Collection[Status], model: str) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if key:
-        raw = b"".join(table.column("key").to_pylist())
-        words = key_words(raw)[0]
-        low = np.uint64(int(key[:_PREFIX_DIGITS].ljust(_PREFIX_DIGITS, "0"), 16))
-        high = np.uint64(int(key[:_PREFIX_DIGITS].ljust(_PREFIX_DIGITS, "f"), 16))
-        table = table.filter(pa.array((words >= low) & (words <= high)))
-        whole = [k.hex().startswith(key) for k in table.column("key").to_pylist()]
-        table = table.filter(pa.array(whole, pa.bool_()))
-    if statuses:
-        named = pc.cast(table.column("status"), pa.string())
-        table = table.filter(pc.is_in(named, pa.array(list(statuses))))
-    if model:
-        table = table.filter(pc.match_substring(table.column("model"), model))
-    return table
+#: File of the answers of no table.
+_GENERAL = "answers.sqlite"
 
 
 class AnswerStore:
     """Answers below ``<home>/answers``, found by :func:`~pipelines.llm.answers.answer_key`.
 
-    Append-only Parquet parts, each committed whole by fsync and rename. Any number of processes may
-    write and read at once; a part that can't be read is left out and listed in :attr:`problems`. A
-    killed process loses what it had not committed: at most ``serving.commit_every`` answers, none
-    older than ``serving.commit_seconds``. The API key of the settings is never stored.
+    One SQLite file per table and cohort. Any number of processes may write and read at once. A row
+    that is no longer what was stored is left out and asked for again. A killed process loses what
+    it had not committed: at most ``serving.commit_every`` answers, none older than
+    ``serving.commit_seconds``. The API key of the settings is never stored.
 
     Examples
     --------
@@ -91,16 +65,21 @@ class AnswerStore:
 
     def __init__(self, home: Path | str, serving: ServingSettings | None = None) -> None:
         self.home = home_path(home)
+        #: Place of the files.
+        self.folder = self.home / "answers"
         self._lock = threading.RLock()
-        self._catalogue = Catalogue(self.home, active_scope(self.home))
-        self._committer = Committer(self._catalogue, self._lock)
-        self._identities: dict[EngineIdentity, str] = {}
-        self._merging = True
+        self._scope = open_scope(self.home)
+        self._files: dict[str, AnswerFile] = {}
+        self._identities: dict[EngineIdentity, tuple[int, str]] = {}
+        self._documents: dict[int, str] = {}
+        self._problems: dict[Path, Problem] = {}
         self._keep_requests = False
         self._secrets: tuple[str, ...] = ()
+        adopt_parts(self.home, self._file)
+        self._writer = Writer(self._file(self._scope), self._lock)
         self.configure(serving or ServingSettings())
         # Also when the process ends while somebody still holds the store.
-        self._finalizer = weakref.finalize(self, self._committer.close)
+        self._finalizer = weakref.finalize(self, self._writer.close)
 
     def __repr__(self) -> str:
         return f"AnswerStore({str(self.home)!r})"
@@ -112,17 +91,13 @@ class AnswerStore:
         self.close()
 
     @property
-    def folder(self) -> Path:
-        """Place of the parts."""
-        return self._catalogue.files.folder
-
-    @property
     def scope(self) -> Scope | None:
         """Scope that new answers are stored in, and that look-ups are limited to; None: no limit.
 
-        A store that is opened while a table is built begins with the scope of table and cohort.
+        A store that is opened within `answers_of` begins with its scope. The answers of no table
+        serve every scope.
         """
-        return self._catalogue.scope
+        return self._scope
 
     def enter(self, scope: Scope | None) -> None:
         """Change the scope; what is waiting is committed to the one before.
@@ -131,40 +106,39 @@ class AnswerStore:
         """
         with self._lock:
             self.flush()
-            self._catalogue.scope = scope
+            self._scope = scope
+            self._writer.file = self._file(scope)
 
     @property
     def committed(self) -> int:
         """Rows that this object has committed, of any status (count)."""
-        return self._committer.committed.total()
+        return self._writer.committed.total()
 
     @property
     def committed_statuses(self) -> Counter[Status]:
         """The same by status (count)."""
-        return self._committer.committed.copy()
+        return self._writer.committed.copy()
 
     @property
     def usable(self) -> int:
         """Rows that this object has committed, without failed calls (count)."""
-        counts = self._committer.committed
-        return sum(counts.values()) - counts["engine_error"]
+        return self.committed - self._writer.committed["engine_error"]
 
     @property
     def waiting(self) -> int:
         """Answers that are taken and not yet committed (count)."""
-        return len(self._committer)
+        return len(self._writer.rows)
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Corrupt parts, which are left out, as of the last look-up."""
-        with self._lock:
-            return tuple(self._catalogue.problems.values())
+        """Files with rows that are no longer what was stored, or that can't be read, so far."""
+        return tuple(self._problems.values())
 
     def configure(self, serving: ServingSettings) -> None:
         """Take over when to commit, whether to keep requests, and which key is secret."""
         with self._lock:
-            self._committer.every = serving.commit_every
-            self._committer.seconds = serving.commit_seconds
+            self._writer.every = serving.commit_every
+            self._writer.seconds = serving.commit_seconds
             self._keep_requests = serving.keep_requests
             if serving.api_key is not None and serving.api_key.get_secret_value():
                 found = {*self._secrets, serving.api_key.get_secret_value()}
@@ -189,191 +163,293 @@ class AnswerStore:
         made = answer_keys(identity, (a.request for a in answers)) if keys is None else list(keys)
         out = []
         with self._lock:
-            self._committer.raise_failure()
-            identity_text = self._identity(identity)
-            due = False
+            number, document = self._identity(identity)
             for answer, key in zip(answers, made, strict=True):
                 kept = clean(answer, self._secrets)
-                due |= self._committer.add(identity, identity_text, key, kept, self._question(kept))
+                request = self._question(kept.request)
+                row = row_of(kept, key, number, self._writer.moment(), request)
+                self._writer.add(row, document)
                 out.append(kept)
-            if due:
-                self.flush()
         return out
 
     def flush(self) -> int:
         """Commit what is waiting; how many answers. On a StoreError nothing is lost yet."""
         with self._lock:
-            count = self._committer.commit()
-            if count and self._merging:
-                try:
-                    merge_due(self._catalogue)
-                except StoreError as error:
-                    # The answers are safe, and a store of many parts is only slower: no reason
-                    # to end a run. `gc` merges later and reports the fault.
-                    self._merging = False
-                    _log.warning("the answer store was not compacted: %s", error)
-            return count
+            return self._writer.commit()
 
     def close(self) -> None:
         """Commit what is waiting; the store may be used again."""
-        self.flush()
+        with self._lock:
+            self.flush()
+            for file in self._files.values():
+                file.close()
 
     # -- reading -----------------------------------------------------------------------------
 
-    def find(
-        self,
-        keys: Sequence[str],
-        max_tokens: Sequence[int] | None = None,
-        columns: Sequence[str] = PAYLOAD,
-    ) -> Found:
-        """Stored rows of many keys (64 hexadecimal digits each) at once, as columns.
+    def look_up(self, requests: Sequence[Request], keys: Sequence[str]) -> list[Answer | None]:
+        """The stored answer that serves each request under its budget, or None.
 
-        At most one row per key. A million keys among ten million rows take seconds and some hundred
-        MiB. ``max_tokens`` is the budget of each call: only rows that serve it count. None takes
-        the best row of each key, whatever it is.
-
-        Raises
-        ------
-        StoreError
-            The store can't be read. (Corrupt parts are no error: see :attr:`problems`.)
+        Raises :class:`StoreError` if the store can't be read, or where an answer is missing and
+        can't be stored, :class:`IntegrityError` if a file is damaged.
         """
-        data = _key_bytes(keys)
-        wanted = None
-        if max_tokens is not None:
-            wanted = np.array([budget(n) for n in max_tokens], np.int64)
-        with self._lock:
-            self._catalogue.refresh()
-            pending = None
-            if len(self._committer):
-                raw = [data[at : at + 32] for at in range(0, len(data), 32)]
-                pending = self._committer.matching(raw)
-            return self._catalogue.find(key_words(data), wanted, columns, pending)
+        raw = _bytes_of(keys)
+        found = self._find(raw)
+        if len(found) < len(set(keys)):
+            with self._lock:
+                # Before the rest is asked and paid for: can it be stored?
+                self._writer.file.create()
+        return [
+            _serving(found[key], request) if key in found else None
+            for key, request in zip(raw, requests, strict=True)
+        ]
 
     def get(self, keys: Sequence[str]) -> dict[str, StoredAnswer]:
-        """The best stored answer of each key that has one."""
-        found = self.find(list(dict.fromkeys(keys)), columns=schema().names)
-        return {answer.key: answer for answer in stored_of(found.table)}
+        """The stored answer of each key that has one; errors as of `look_up`."""
+        found = self._find(_bytes_of(list(dict.fromkeys(keys))))
+        return {key.hex(): self._stored(min(rows, key=_preference)) for key, rows in found.items()}
 
     def select(
         self, *, key: str = "", statuses: Collection[Status] = (), model: str = "", limit: int = 20
     ) -> list[StoredAnswer]:
-        """Committed rows for people to read, newest first, superseded ones among them.
+        """Committed rows for people to read, newest first.
 
         ``key`` is the start of the key (ConfigError if it is not hexadecimal) and ``model`` a part
         of the model's name; no ``statuses`` takes all.
         """
         if not _START.fullmatch(key):
             raise ConfigError("not a key prefix", where=key, hint="up to 64 hexadecimal digits")
-        out: list[StoredAnswer] = []
-        for table in self.scan(newest_first=True):
-            fitting = _fitting(table, key, statuses, model)
-            rows = stored_of(fitting.slice(max(0, fitting.num_rows - (limit - len(out)))))
-            out += reversed(rows)
-            if len(out) >= limit:
-                break
-        return out
+        low, high = (bytes.fromhex(key.ljust(64, digit)) for digit in "0f")
+        out = []
+        for file in self._every():
+            words, values = _condition(file, statuses, model)
+            words = f"{words} AND key BETWEEN ? AND ? ORDER BY rowid DESC LIMIT ?"
+            for _, row in file.rows(words, [*values, low, high, limit]):
+                if row:
+                    out.append(self._stored(row))
+        return sorted(out, key=lambda one: one.stored_at, reverse=True)[:limit]
 
-    def scan(
-        self, columns: Sequence[str] | None = None, *, newest_first: bool = False
-    ) -> Iterator[pa.Table]:
-        """All committed rows, some ten thousand at a time, superseded ones among them.
-
-        With ``newest_first`` the newest tables come first; within each, rows stay in the order in
-        which they were stored. Corrupt parts are no error: see :attr:`problems`.
-        """
-        with self._lock:
-            parts = self._catalogue.open_all()
-        with ExitStack() as opened:
-            for _, file in parts:
-                opened.enter_context(file)
-            for part, file in reversed(parts) if newest_first else parts:
-                try:
-                    yield from part.groups(
-                        columns or schema().names, backwards=newest_first, opened=file
-                    )
-                except CorruptPartError as error:
-                    with self._lock:
-                        self._catalogue.report(part.path, error)
+    def rows(self) -> Iterator[StoredAnswer]:
+        """All committed rows that are what was stored, file by file."""
+        for file in self._every():
+            for _, row in file.rows():
+                if row:
+                    yield self._stored(row)
 
     def stats(self) -> AnswerStats:
         """Figures over everything that is committed."""
-        with self._lock:
-            figures = Figures()
-            for table in self.scan(Figures.columns):
-                figures.add(table)
-            _, (superseded, failed, _) = unneeded(self._catalogue.index.all(), ())
-            parts = self._catalogue.parts.values()
-            oldest, newest = figures.span()
-            return AnswerStats(
-                answers=sum(part.rows for part in parts),
-                superseded=superseded,
-                failed=failed,
-                parts=len(parts),
-                size=sum(part.size for part in parts),
-                oldest=oldest,
-                newest=newest,
-                models=figures.models(),
-                problems=self.problems,
-            )
+        models: dict[str, ModelStats] = {}
+        moments: list[int] = []
+        files = self._every()
+        for file in files:
+            for number, status, count, *sums, oldest, newest in file.query(_FIGURES):
+                document = file.identities()[number]
+                model = models.setdefault(document, ModelStats(identity_of(document)))
+                model.statuses[status] += count
+                model.prompt_tokens += sums[0]
+                model.completion_tokens += sums[1]
+                model.cached_tokens += sums[2]
+                model.seconds += sums[3]
+                moments += [oldest, newest]
+        return AnswerStats(
+            files=len(files),
+            size=sum(file.size() for file in files),
+            oldest=_moment(min(moments)) if moments else None,
+            newest=_moment(max(moments)) if moments else None,
+            models=tuple(sorted(models.values(), key=lambda m: (-m.answers, str(m.identity)))),
+            problems=self.problems,
+        )
 
-    def gc(self, *, forget: Collection[Status] = (), dry_run: bool = False) -> GcReport:
-        """Drop rows that serve no call, compact small parts, and set corrupt ones aside.
-
-        Rows of the statuses ``forget`` are dropped altogether, so that those calls are asked again.
-
-        Raises
-        ------
-        LockedError
-            Another process compacts parts.
-        StoreError
-            The disk is full or can't be written; nothing is lost.
-        """
+    def export(self, target: Path) -> int:
+        """Write all rows to a Parquet file; how many. StoreError if it can't be written."""
         with self._lock:
             self.flush()
-            report = collect(self._catalogue, forget, dry_run=dry_run)
-            self._merging = True
-            return report
+        return write_parquet(self.rows(), target)
 
-    def gc_unused(
-        self, kept: Iterable[str], removed: Iterable[str], *, dry_run: bool = False
-    ) -> UnusedReport:
-        """Drop (``dry_run``: only count) the answers that only removed tables had asked for.
+    # -- removing ----------------------------------------------------------------------------
 
-        ``kept`` and ``removed`` are files of recorded keys (:func:`files_named`) that kept and
-        removed tables name.
+    def gc(
+        self, *, forget: Collection[Status] = (), model: str = "", dry_run: bool = False
+    ) -> GcReport:
+        """Drop rows of failed calls, those that are no longer what was stored, and forgotten ones.
 
-        Raises
-        ------
-        LockedError
-            Another process compacts parts, or looks up answers for very long.
-        StoreError
-            The disk is full or can't be written; nothing is lost.
+        Rows of the statuses ``forget``, and of models whose name contains ``model``, are forgotten,
+        so that those calls are asked again. Damaged files are built anew from what can be read.
+
+        Raises :class:`StoreError` if the disk is full or can't be written; nothing is lost.
         """
-        with self._lock, unused_keys(self.home, kept, removed, forget=not dry_run) as found:
-            report = collect(
-                self._catalogue, (), dry_run=dry_run, unused=found.unused, since=found.since
-            )
-            entries = self._catalogue.index.all()
-            keys = words(entries.high, entries.low)
-            attributed = int(np.isin(keys, found.attributed).sum())
-            left = len(keys) - (report.unused if dry_run else 0)
-            return UnusedReport(report.unused, attributed, left - attributed)
+        self.flush()
+        answers = failed = forgotten = corrupt = 0
+        damaged: list[AnswerFile] = []
+        files = self._every(damaged=True)
+        before = sum(file.size() for file in files)
+        for file in files:
+            try:
+                named, values = _condition(file, forget, model)
+                wrong = [key for key, row in file.rows() if row is None]
+                answers += _count(file)
+                errors = _count(file, _FAILED)
+                named = f"NOT ({_FAILED}) AND {named}" if forget or model else "false"
+                chosen = _count(file, named, values) if values else 0
+            except IntegrityError as error:
+                self._report(file, error.what)
+                damaged.append(file)
+                continue
+            failed, forgotten, corrupt = failed + errors, forgotten + chosen, corrupt + len(wrong)
+            if not dry_run:
+                file.drop(wrong)
+                file.remove(f"{_FAILED} OR ({named})", values)
+        problems = tuple(self._problems[file.path] for file in damaged)
+        if not dry_run:
+            for file in damaged:
+                file.rebuild()
+            self._problems.clear()
+        after = sum(file.size() for file in files)
+        return GcReport(answers, failed, forgotten, corrupt, before, after, problems, dry_run)
+
+    def gc_tables(
+        self, kept: Collection[Scope], removed: Collection[Scope], *, dry_run: bool = False
+    ) -> UnusedReport:
+        """Drop (``dry_run``: only count) the answers of tables' cohorts that have no version left.
+
+        ``kept`` and ``removed`` are those of versions that are kept and that were removed.
+        """
+        self.flush()
+        counts: Counter[str] = Counter()
+        for file in self._every():
+            scope = Scope.of_file(file.path.name)
+            gone = scope in removed and scope not in kept
+            kind = "removed" if gone else "attributed" if scope in kept else "unattributed"
+            counts[kind] += _count(file)
+            if gone and not dry_run:
+                self._files.pop(file.path.name, None)
+                file.discard()
+        return UnusedReport(counts["removed"], counts["attributed"], counts["unattributed"])
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _identity(self, identity: EngineIdentity) -> str:
+    def _find(self, keys: Sequence[bytes]) -> dict[bytes, list[Row]]:
+        """Rows of keys: those that are waiting, of this scope, and of no table."""
+        found: dict[bytes, list[Row]] = {}
+        with self._lock:
+            if waiting := self._writer.rows:
+                found = {key: [waiting[key]] for key in keys if key in waiting}
+            for file in self._readable():
+                missing = [key for key in keys if key not in found or found[key][0].status != "ok"]
+                rows, wrong = file.find(missing)
+                for row in rows:
+                    found.setdefault(row.key, []).append(row)
+                if wrong:
+                    self._report(file, f"{len(wrong)} answers were damaged: they are asked again")
+                    file.drop(wrong)
+        return found
+
+    def _readable(self) -> list[AnswerFile]:
+        """Files that a look-up reads."""
+        if self._scope is None:
+            return self._every(damaged=True)
+        return [self._file(self._scope), self._file(None)]
+
+    def _every(self, *, damaged: bool = False) -> list[AnswerFile]:
+        """All files, without those that can't be read unless ``damaged``."""
+        with self._lock:
+            names = [n for n in LocalFiles(self.home).names(self.folder) if n.endswith(_SUFFIX)]
+            files = [self._file_at(self.folder / name) for name in names]
+            return files if damaged else [file for file in files if self._is_whole(file)]
+
+    def _is_whole(self, file: AnswerFile) -> bool:
+        try:
+            file.check()
+        except IntegrityError as error:
+            self._report(file, error.what)
+            return False
+        return True
+
+    def _file(self, scope: Scope | None) -> AnswerFile:
+        return self._file_at(self.folder / (_GENERAL if scope is None else scope.file))
+
+    def _file_at(self, path: Path) -> AnswerFile:
+        if path.name not in self._files:
+            self._files[path.name] = AnswerFile(path, self.home)
+        return self._files[path.name]
+
+    def _report(self, file: AnswerFile, reason: str) -> None:
+        _log.warning("%s: %s", file.path, reason)
+        self._problems[file.path] = Problem(file.path.name, reason, file.path)
+
+    def _stored(self, row: Row) -> StoredAnswer:
+        number = row.identity
+        if number not in self._documents:
+            with self._lock:
+                for file in self._every():
+                    self._documents.update(file.identities())
+        if number not in self._documents:
+            raise IntegrityError("the model of an answer is unknown", where=row.key.hex())
+        return stored_of(row, self._documents[number])
+
+    def _identity(self, identity: EngineIdentity) -> tuple[int, str]:
         if identity not in self._identities:
-            self._identities[identity] = identity_json(identity)
+            document = identity_json(identity)
+            self._identities[identity] = (identity_number(document), document)
+            self._documents[identity_number(document)] = document
         return self._identities[identity]
 
-    def _question(self, answer: Answer) -> str | None:
+    def _question(self, request: Request) -> str | None:
         if not self._keep_requests:
             return None
-        return without_secrets(canonical_request(answer.request), self._secrets)
+        return without_secrets(canonical_request(request), self._secrets)
 
 
-def _key_bytes(keys: Sequence[str]) -> bytes:
-    """Keys as bytes, one after the other (32 each)."""
-    if any(len(key) != _DIGITS for key in keys):
-        raise ValueError(f"a key has {_DIGITS} hexadecimal digits")
-    return bytes.fromhex("".join(keys))
+_SUFFIX = ".sqlite"
+_FAILED = "status = 'engine_error'"
+_FIGURES = """
+SELECT identity, status, count(*), sum(prompt_tokens), sum(completion_tokens), sum(cached_tokens),
+    sum(latency), min(stored_at), max(stored_at)
+FROM answers GROUP BY identity, status
+"""
+#: Of rows of one key in several files, the one to take first.
+_RANK = {"ok": 0, "truncated": 1, "refused": 2, "invalid": 3, "engine_error": 4}
+
+
+def _bytes_of(keys: Sequence[str]) -> list[bytes]:
+    found = list(map(bytes.fromhex, keys))
+    if any(len(key) != 32 for key in found):
+        raise ValueError("a key has 64 hexadecimal digits")
+    return found
+
+
+def _serving(rows: list[Row], request: Request) -> Answer | None:
+    """The answer of the best row that serves a request."""
+    wanted = request.sampling.max_tokens
+    for row in sorted(rows, key=_preference) if len(rows) > 1 else rows:
+        if row.status == "ok" or serves(row.status, row.max_tokens, wanted):
+            return answer_of(row, request)
+    return None
+
+
+def _preference(row: Row) -> tuple[int, int, int]:
+    longest = -row.max_tokens if row.status == "truncated" else 0
+    return _RANK[row.status], longest, row.stored_at
+
+
+def _condition(
+    file: AnswerFile, statuses: Collection[Status], model: str
+) -> tuple[str, list[object]]:
+    """Condition of rows of some statuses (none: all) and models, and its values."""
+    words, values = ["true"], list[object](statuses)
+    if statuses:
+        words.append(f"status IN ({','.join('?' * len(statuses))})")
+    if model:
+        known = file.identities().items()
+        numbers = [number for number, text in known if model in identity_of(text).model]
+        words.append(f"identity IN ({','.join('?' * len(numbers))})")
+        values += numbers
+    return " AND ".join(words), values
+
+
+def _count(file: AnswerFile, words: str = "true", values: Sequence[object] = ()) -> int:
+    rows = file.query(f"SELECT count(*) FROM answers WHERE {words}", values)  # noqa: S608
+    return int(rows[0][0]) if rows else 0
+
+
+def _moment(micros: int) -> datetime:
+    return datetime.fromtimestamp(micros / 1e6, UTC)

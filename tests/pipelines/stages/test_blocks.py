@@ -87,7 +87,6 @@ def test_other_blocks_are_kept_as_they_are(tmp_path: Path, monkeypatch: pytest.M
     )
     _, again = scored(tmp_path / "home", rater="mean")
     assert again.report.shown["scored_now"] == PAIRS
-    assert again.report.carried
 
 
 class Worker(LocalExecutor):
@@ -161,7 +160,7 @@ def test_blocks_cover_everybody() -> None:
 
 
 @pytest.mark.pipeline
-def test_answers_are_stored_by_block_and_found_by_blocks_that_are_cut_otherwise(
+def test_answers_are_found_by_blocks_that_are_cut_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tiny_checkpoint(tmp_path / "model", shape={"max_position_embeddings": 4096})
@@ -183,9 +182,7 @@ def test_answers_are_stored_by_block_and_found_by_blocks_that_are_cut_otherwise(
     first = scores(PAIRS, seed=1)
     rows = first.snapshots[SCORES].read()
     assert set(rows["status"]) == {"ok"}
-    middle = sorted(rows["persona_id"].unique())[3].replace("/", "%2F")
-    folder = home / "answers" / "tables" / f"{SCORES}:default"
-    assert {path.name for path in folder.iterdir()} == {f",{middle}", f"{middle},"}
+    assert (home / "answers" / f"{SCORES}:default.sqlite").exists()
     with AnswerStore(home) as store:
         asked = store.stats().answers
     assert asked == rows.height

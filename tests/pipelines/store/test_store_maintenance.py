@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import sqlite3
 import subprocess
 import sys
 import tarfile
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -122,7 +124,8 @@ def test_restored_home_is_the_one_that_was_saved(home: Path, tmp_path: Path) -> 
     store = Store(home)
     lost, current = items(store, "lost"), items(store, "current")
     (home / "answers").mkdir()
-    (home / "answers" / "part-1").write_bytes(b"paid for")
+    answers = sqlite3.connect(home / "answers" / "t:c.sqlite")
+    answers.executescript("PRAGMA journal_mode = WAL; CREATE TABLE t AS SELECT 'paid for' AS text")
     saved = store.backup(tmp_path / "home.tar")
     done = restore(tmp_path / "home.tar", tmp_path / "new" / "home")
     assert done == saved
@@ -134,7 +137,11 @@ def test_restored_home_is_the_one_that_was_saved(home: Path, tmp_path: Path) -> 
     assert again.find_build(ITEMS, current.manifest.build_key) is not None
     assert again.checks(ITEMS, again.release("movies").tables["items"].version)
     assert lost.version not in again.versions(ITEMS)
-    assert (again.home / "answers" / "part-1").read_bytes() == b"paid for"
+    # As of one moment, though another process has the file and its log open.
+    answers.close()
+    with closing(sqlite3.connect(again.home / "answers" / "t:c.sqlite")) as restored:
+        assert restored.execute("SELECT text FROM t").fetchall() == [("paid for",)]
+    assert [path.name for path in (again.home / "answers").iterdir()] == ["t:c.sqlite"]
     # It can be worked with: the same content is the same release.
     assert str(small_release.build(again.home)) == str(store.release("movies"))
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
+import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -200,8 +201,9 @@ def test_leaving_or_interrupting_stores_what_is_there(store: AnswerStore) -> Non
 
 def test_a_store_that_can_not_be_written_ends_the_run_and_says_so(tmp_path: Path) -> None:
     list(ask(LineEngine(), questions(1), AnswerStore(tmp_path), serving=SERVING))
-    shutil.rmtree(tmp_path / "_staging")
-    (tmp_path / "_staging").write_text("a file where the folder should be")
+    with closing(sqlite3.connect(tmp_path / "answers" / "answers.sqlite")) as file:
+        refuse = "BEGIN SELECT RAISE(ABORT, 'no more'); END"
+        file.execute(f"CREATE TRIGGER full BEFORE INSERT ON answers {refuse}")
     engine = LineEngine()
     with pytest.raises(StoreError) as caught:
         list(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from support.calls import IDENTITY, STARS, answer, question
 from typer.testing import CliRunner, Result
@@ -31,7 +32,7 @@ STARRED = Answer(
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Answers of two models in two parts; never write to it."""
+    """Answers of two models; never write to it."""
     home = tmp_path_factory.mktemp("answers") / "home"
     with AnswerStore(home, ServingSettings(keep_requests=True)) as store:
         store.add(IDENTITY, [STARRED, answer(question("two"), "engine_error", detail="reset")])
@@ -54,7 +55,7 @@ def payload(home: Path, *words: str) -> Any:
 def test_stats_counts_by_model_and_status(filled: Path) -> None:
     found = payload(filled, "stats")
     assert found["folder"] == str(filled / "answers")
-    assert (found["answers"], found["parts"], found["failed"], found["superseded"]) == (4, 2, 1, 0)
+    assert (found["answers"], found["files"], found["failed"]) == (4, 1, 1)
     assert found["statuses"] == {
         "ok": 2,
         "truncated": 1,
@@ -68,10 +69,10 @@ def test_stats_counts_by_model_and_status(filled: Path) -> None:
     assert found["oldest"] < found["newest"]
     assert found["problems"] == []
     text = call(filled, "stats").output
-    assert "4 answers in 2 parts" in text
+    assert "4 answers in 1 files" in text
     assert "larger [beta]" in text
     assert "1 truncated" in text
-    assert "would drop 0 superseded and 1 failed rows" in text
+    assert "would drop 1 failed rows" in text
 
 
 def test_an_empty_store_has_no_answers_and_is_not_made(tmp_path: Path) -> None:
@@ -145,25 +146,34 @@ def test_gc_says_what_it_would_do_and_does_it(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with AnswerStore(home) as store:
         store.add(IDENTITY, [answer(question(1), "engine_error"), answer(question(2), "invalid")])
-        store.flush()
-        store.add(IDENTITY, [answer(question(1))])
-    (home / "answers" / "part-0-torn.parquet").write_bytes(b"torn")
-    assert "corrupt part, ignored: part-0-torn.parquet" in call(home, "stats").output
+        store.add(IDENTITY, [answer(question(3))])
+        store.add(OTHER, [answer(question(3))])
+    torn = home / "answers" / "movies.personas:torn.sqlite"
+    torn.write_bytes(b"torn" * 99)
+    assert f"damaged, not counted: {torn.name}" in call(home, "stats").output
     dry = call(home, "gc", "--dry-run").output
-    assert "1 of 3 rows would be dropped: 0 superseded, 1 failed, 0 forgotten" in dry
-    assert "corrupt: part-0-torn.parquet" in dry
+    assert "1 of 4 rows would be dropped: 1 failed, 0 forgotten, 0 damaged" in dry
+    assert f"damaged: {torn.name}" in dry
     done = payload(home, "gc", "--forget", "invalid")
-    assert (done["answers"], done["failed"], done["forgotten"]) == (3, 1, 1)
-    assert (done["parts_before"], done["parts_after"], done["dry_run"]) == (2, 1, False)
-    assert [p["part"] for p in done["set_aside"]] == ["part-0-torn.parquet"]
-    assert payload(home, "stats")["statuses"]["ok"] == 1
-    again = call(home, "gc").output
-    assert "0 of 1 rows dropped" in again
-    assert "parts: 1 before, 1 now" in again
+    assert (done["answers"], done["failed"], done["forgotten"]) == (4, 1, 1)
+    assert (done["corrupt"], done["dry_run"]) == (0, False)
+    assert [p["file"] for p in done["set_aside"]] == [torn.name]
+    assert payload(home, "stats")["statuses"]["ok"] == 2
+    assert payload(home, "gc", "--model", "larger")["forgotten"] == 1
+    assert "0 of 1 rows dropped" in call(home, "gc").output
+
+
+def test_export_writes_parquet(filled: Path, tmp_path: Path) -> None:
+    out = tmp_path / "answers.parquet"
+    assert payload(filled, "export", "--out", str(out)) == {"file": str(out), "answers": 4}
+    assert "4 answers written to" in call(filled, "export", "--out", str(out)).output
+    frame = pl.read_parquet(out)
+    assert frame["model"].value_counts(sort=True).rows() == [("tiny", 3), ("larger [beta]", 1)]
+    assert frame.filter(status="ok", model="tiny")["probabilities"].to_list() == [[0.25, 0.5, 0.25]]
 
 
 def test_help_teaches_every_command() -> None:
-    for words in ([], ["stats"], ["show"], ["gc"]):
+    for words in ([], ["stats"], ["show"], ["gc"], ["export"]):
         result = CliRunner().invoke(app, ["answers", *words, "--help"])
         assert result.exit_code == 0
         assert words == [] or "JSON:" in result.output

@@ -1,7 +1,8 @@
-"""The answer store: what goes in comes out, in parts, and what is broken is left out."""
+"""The answer store: what goes in comes out, whoever reads it."""
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -12,7 +13,6 @@ from typing import Any
 
 import duckdb
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,8 +39,9 @@ def fill(store: AnswerStore, count: int, start: int = 0) -> list[str]:
     return answer_keys(IDENTITY, asked)
 
 
-def parts(home: Path) -> list[Path]:
-    return sorted((home / "answers").glob("*.parquet"))
+def stored(home: Path) -> int:
+    """Rows that another process would find (count)."""
+    return AnswerStore(home).stats().answers
 
 
 FULL = Answer(
@@ -61,11 +62,11 @@ def test_an_answer_comes_back_as_it_was(home: Path) -> None:
     key = answer_key(IDENTITY, FULL.request)
     with AnswerStore(home) as store:
         assert store.add(IDENTITY, [FULL]) == [FULL]
-    [stored] = AnswerStore(home).get([key]).values()
-    assert stored.answer(FULL.request) == FULL
-    assert (stored.key, stored.identity, stored.max_tokens) == (key, IDENTITY, 1)
-    assert stored.request is None
-    assert abs(stored.stored_at.timestamp() - time.time()) < 600
+    [found] = AnswerStore(home).get([key]).values()
+    assert found.answer(FULL.request) == FULL
+    assert (found.key, found.identity, found.max_tokens) == (key, IDENTITY, 1)
+    assert found.request is None
+    assert abs(found.stored_at.timestamp() - time.time()) < 600
 
 
 answers = st.builds(
@@ -109,14 +110,13 @@ def test_answers_are_found_before_they_are_committed_and_by_others_after(home: P
     assert (store.committed, store.waiting, store.flush()) == (3, 0, 0)
 
 
-def test_every_n_answers_are_a_part(home: Path) -> None:
+def test_every_n_answers_are_committed(home: Path) -> None:
     store = AnswerStore(home, serving(commit_every=4))
     for request in questions(11):
         store.add(IDENTITY, [answer(request)])
-    assert [pq.read_metadata(p).num_rows for p in parts(home)] == [4, 4]
-    assert store.waiting == 3
+    assert (stored(home), store.waiting) == (8, 3)
     store.close()
-    assert [pq.read_metadata(p).num_rows for p in parts(home)] == [4, 4, 3]
+    assert stored(home) == 11
 
 
 def test_after_some_seconds_answers_are_committed_though_none_comes(home: Path) -> None:
@@ -125,11 +125,11 @@ def test_after_some_seconds_answers_are_committed_though_none_comes(home: Path) 
     deadline = time.monotonic() + 30
     while store.waiting and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert [pq.read_metadata(p).num_rows for p in parts(home)] == [3]
+    assert stored(home) == 3
     fill(store, 2, start=3)
     while store.waiting and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert len(parts(home)) == 2
+    assert stored(home) == 5
 
 
 def test_a_timed_commit_that_fails_is_raised_to_the_next_who_adds(home: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_timed_commit_that_fails_is_raised_to_the_next_who_adds(home: Path) ->
     store = AnswerStore(home, serving(commit_seconds=0.02))
     fill(store, 2)
     deadline = time.monotonic() + 30
-    while store._committer._failure is None and time.monotonic() < deadline:
+    while store._writer._failure is None and time.monotonic() < deadline:
         time.sleep(0.01)
     with pytest.raises(StoreError, match="can't be written"):
         fill(store, 1, start=5)
@@ -185,17 +185,34 @@ def test_only_rows_that_serve_the_budget_are_found(home: Path) -> None:
     store = AnswerStore(home)
     store.add(IDENTITY, [answer(cut, "truncated"), answer(whole)])
     keys = answer_keys(IDENTITY, [cut, whole])
+
+    def served(budget: int) -> list[bool]:
+        asked = [question(name, max_tokens=budget) for name in ("cut", "whole")]
+        return [found is not None for found in store.look_up(asked, keys)]
+
     for _ in range(2):
-        assert store.find(keys, [50, 50]).positions.tolist() == [0, 1]
-        assert store.find(keys, [51, 51]).positions.tolist() == [1]
-        assert store.find(keys, [49, 49]).positions.tolist() == [0, 1]
+        assert served(50) == served(49) == [True, True]
+        assert served(51) == [False, True]
         store.flush()
     longer = replace(answer(question("cut", max_tokens=60), "truncated"), text="longer")
     store.add(IDENTITY, [longer])
     for _ in range(2):
-        assert store.find(keys[:1], [60]).table["text"].to_pylist() == ["longer"]
+        [found] = store.look_up([longer.request], keys[:1])
+        assert found is not None
+        assert found.text == "longer"
         assert store.get(keys)[keys[0]].max_tokens == 60
         store.flush()
+
+
+def test_ok_stays_and_a_failed_call_replaces_nothing(home: Path) -> None:
+    [key] = answer_keys(IDENTITY, [question(1)])
+    store = AnswerStore(home)
+    for status in ("engine_error", "invalid", "engine_error", "truncated", "ok", "truncated", "ok"):
+        store.add(IDENTITY, [answer(question(1), status, text=f"as {status}")])
+        store.flush()
+        seen = store.get([key])[key].status
+        assert seen == ("invalid" if status == "engine_error" and seen == "invalid" else seen)
+    assert (seen, stored(home)) == ("ok", 1)
 
 
 def test_what_failed_has_no_distribution_and_no_text(home: Path) -> None:
@@ -249,10 +266,8 @@ SECRET = "very-secret-value-1234567890"
 
 
 def stored_text(home: Path) -> str:
-    """Content of all parts, decoded; and the raw bytes of every file of the home."""
-    raw = b"".join(p.read_bytes() for p in home.rglob("*") if p.is_file())
-    rows = [str(pq.read_table(p).to_pylist()) for p in parts(home)]
-    return raw.decode("latin1") + "".join(rows)
+    """The bytes of every file of the home."""
+    return b"".join(p.read_bytes() for p in home.rglob("*") if p.is_file()).decode("latin1")
 
 
 def test_the_api_key_is_never_stored_nor_what_looks_like_one(home: Path) -> None:
@@ -283,23 +298,29 @@ def test_the_question_is_kept_where_it_was_asked_for(home: Path) -> None:
     assert shown["sampling"]["max_tokens"] == 256
 
 
-def test_anyone_with_a_parquet_reader_can_read_it(home: Path) -> None:
+def test_anyone_can_read_the_file_and_the_export(home: Path, tmp_path: Path) -> None:
     with AnswerStore(home) as store:
         store.add(IDENTITY, [FULL, answer(question(2), "truncated")])
+        assert store.export(tmp_path / "answers.parquet") == 2
+    key = answer_key(IDENTITY, FULL.request)
     rows = duckdb.sql(
-        f"select hex(key), status, text, probabilities[2], model, identity->>'dtype' "
-        f"from '{home}/answers/*.parquet' order by status"
+        f"select key, status, text, probabilities[2], model, identity->>'dtype' "
+        f"from '{tmp_path}/answers.parquet' order by status"
     ).fetchall()
-    key = answer_key(IDENTITY, FULL.request).upper()
     assert rows[0] == (key, "ok", "2", 0.5, "tiny", "float32")
     assert rows[1][1:3] == ("truncated", "Film 2?")
+    with sqlite3.connect(home / "answers" / "answers.sqlite") as file:
+        columns = "hex(key), status, text, document->>'model'"
+        found = file.execute(f"select {columns} from answers join identities using (identity)")
+        assert (key.upper(), "ok", "2", "tiny") in found.fetchall()
+    file.close()
 
 
 def test_keys_that_are_none_are_refused(home: Path) -> None:
     for bad in ("", "ab", "g" * 64, "a" * 65):
         with pytest.raises(ValueError):
-            AnswerStore(home).find([bad])
-    assert AnswerStore(home).find([]).table.num_rows == 0
+            AnswerStore(home).get([bad])
+    assert AnswerStore(home).get([]) == {}
     assert not home.exists(), "looking creates nothing"
 
 
@@ -311,21 +332,11 @@ def test_a_look_up_gives_each_position_its_own_row_in_bulk(home: Path) -> None:
     keys += answer_keys(IDENTITY, questions(20, 1000))
     dice = np.random.default_rng(4)
     asked = [keys[n] for n in dice.integers(0, len(keys), 500)] + ["ab" * 32] * 3
-    found = store.find(asked, [256] * len(asked), columns=("key", "text"))
-    got = dict(zip(found.positions.tolist(), found.table.to_pylist(), strict=True))
-    assert got.keys() == set(range(500))
-    for position, row in got.items():
-        assert row["key"].hex() == asked[position]
-        assert row["text"] == f"Film {keys.index(asked[position])}?"
-
-
-def test_a_key_that_is_asked_for_as_often_as_a_part_has_rows_is_not_taken_for_all_rows(
-    home: Path,
-) -> None:
-    with AnswerStore(home) as store:
-        keys = fill(store, 2)
-    found = store.find([keys[1], keys[1]])
-    assert found.table["text"].to_pylist() == ["Film 1?", "Film 1?"]
+    found = store.look_up([question(0)] * len(asked), asked)
+    assert found[500:] == [None] * 3
+    for key, got in zip(asked[:500], found, strict=False):
+        assert got is not None
+        assert got.text == f"Film {keys.index(key)}?"
 
 
 def test_threads_may_share_a_store(home: Path) -> None:
