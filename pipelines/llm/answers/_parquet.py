@@ -140,4 +140,4 @@ def _row(fields: Mapping[str, Any]) -> Row:
         "identity": identity_number(fields["identity"]),
     }
     columns = tuple({**fields, **changed}[name] for name in Row._fields[:-1])
-    return Row(*columns, checksum(columns))
+    return Row._make((*columns, checksum(columns)))
