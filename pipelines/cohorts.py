@@ -13,8 +13,8 @@ BLOCK = 100_000
 PERSONAS, PAIRS = 50_000, 2_097_152
 
 
-def block_size(pairs: int) -> int:
-    """Personas that are planned and scored together, each with this many pairs (counts).
+def block_size(pairs: int, *, most: int = PAIRS) -> int:
+    """Personas that are planned or scored together, each with this many pairs (counts).
 
     It is halved as often as need be, so that a few more items move no persona to another block.
 
@@ -22,7 +22,7 @@ def block_size(pairs: int) -> int:
     (50000, 6250, 6250, 1)
     """
     size = PERSONAS
-    while size > 1 and size * pairs > PAIRS:
+    while size > 1 and size * pairs > most:
         size //= 2
     return size
 

@@ -309,12 +309,6 @@ class ScoringSettings(Section):
         "less popular and rare items; `exposure`, drawn by the model of what people "
         "choose to watch.",
     )
-    shards: int = Field(
-        8,
-        ge=1,
-        le=4096,
-        description="Shards in which a cohort's pairs are scored and resumed, by item (count).",
-    )
     seed: int = Field(11, ge=0, description="Seed of the pair sample and of sampled ratings.")
 
     def identity_values(self) -> dict[str, Any]:
@@ -819,7 +813,7 @@ class ExecutionSettings(Section):
         description="Ray cluster: `host:port` of a cluster that this machine is a node of, "
         "`ray://host:10001`, or empty to start a local one on this machine's cores.",
     )
-    cpus: float = Field(1.0, gt=0, description="CPU cores per piece on a worker.")
+    cpus: float = Field(1.0, gt=0, description="CPU cores per part on a worker.")
     max_rounds: int = Field(
-        3, ge=1, le=20, description="Maximum runs of a piece if its worker dies (count)."
+        3, ge=1, le=20, description="Maximum runs of a part whose workers die (count)."
     )

@@ -53,7 +53,11 @@ ENV_PREFIX = "UNDERSTUDY_"
 #: Variables with the prefix that are not settings keys.
 _ENV_ALIASES = {"UNDERSTUDY_HOME", "UNDERSTUDY_CONFIG"}
 #: Settings of earlier versions, and what to set instead.
-_REPLACED = {"runtime.lanes": "runtime.executor=multiprocess and runtime.processes"}
+_REPLACED = {
+    "runtime.lanes": "runtime.executor=multiprocess and runtime.processes",
+    "scoring.shards": "nothing (a cohort is scored in one pass)",
+    "product_scoring.shards": "nothing (a cohort is scored in one pass)",
+}
 
 #: Characters of a refused value that its error shows (count).
 _LONGEST_SHOWN = 60

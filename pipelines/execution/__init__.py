@@ -1,23 +1,106 @@
-"""Executors run the pieces of a large step: in this process, or on the workers of a Ray cluster.
+"""One function over the parts of a large step: in this process, or as tasks of a Ray cluster.
 
-A step cuts its work into pieces, each named by a hash of what decides its result. A piece's result
-goes to the store, not through the executor, so a piece whose worker died is simply run again.
+Results come back to the caller, which alone writes to the home: workers need no shared folder.
 Importing this loads no Ray.
 """
 
-from pipelines.execution._local import LocalExecutor
-from pipelines.execution._pieces import run_pieces
-from pipelines.execution._protocol import Advance, Done, Executor, Piece, Work
-from pipelines.execution._registry import EXECUTORS, open_executor
+from __future__ import annotations
 
-__all__ = [
-    "EXECUTORS",
-    "Advance",
-    "Done",
-    "Executor",
-    "LocalExecutor",
-    "Piece",
-    "Work",
-    "open_executor",
-    "run_pieces",
-]
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from pipelines import plugins
+
+if TYPE_CHECKING:
+    from pipelines.config import ExecutionSettings
+
+__all__ = ["EXECUTORS", "Executor", "LocalExecutor", "Work", "open_executor"]
+
+Part = TypeVar("Part", contravariant=True)
+Result = TypeVar("Result", covariant=True)
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+class Work(Protocol[Part, Result]):
+    """Picklable function of a part; a worker may keep what it opened for the next part."""
+
+    def __call__(self, part: Part, /) -> Result:
+        """Compute a part; picklable."""
+        ...
+
+    def versions(self) -> Mapping[str, Any]:
+        """What driver and workers must have in common, by name: versions of the code (JSON)."""
+        ...
+
+
+class Executor(Protocol):
+    """Maps work over parts."""
+
+    name: str
+
+    def map(self, work: Work[P, R], parts: Iterable[P]) -> Iterator[R]:
+        """Results of the parts, in their order; parts are drawn some ahead of the results.
+
+        Closing the iterator ends what is running.
+
+        Raises
+        ------
+        ConfigError
+            If workers are of another version than this process, or can't load the work; before the
+            first part.
+        EngineError
+            If there are no workers, or a part's workers died as often as settings allow.
+        UnderstudyError
+            What the work raised.
+        """
+        ...
+
+    def close(self) -> None:
+        """End workers that it started."""
+        ...
+
+
+class LocalExecutor:
+    """One part after another in this process."""
+
+    name = "local"
+
+    def __init__(self, settings: ExecutionSettings | None = None) -> None:
+        pass
+
+    def map(self, work: Callable[[P], R], parts: Iterable[P]) -> Iterator[R]:
+        """See :class:`Executor`."""
+        return map(work, parts)
+
+    def close(self) -> None:
+        """Do nothing: there are no workers."""
+
+
+#: The project's executors by name; imported on first use.
+EXECUTORS: dict[str, str] = {
+    "local": "pipelines.execution:LocalExecutor",
+    "ray": "pipelines.execution._ray:RayExecutor",
+}
+
+
+def open_executor(settings: ExecutionSettings) -> Executor:
+    """The executor that the settings name; to be closed.
+
+    Raises
+    ------
+    ConfigError
+        If there is none of that name (naming the nearest), it is no class with the methods of
+        :class:`Executor`, or its cluster can't be reached.
+    MissingPackageError
+        If its package is not installed.
+    """
+    executor: Executor = plugins.open_plugin(
+        settings.executor,
+        EXECUTORS,
+        {"settings": settings},
+        kind="executor",
+        methods=("map", "close"),
+        implement="pipelines.execution.Executor (docs/scale.md)",
+    )
+    return executor

@@ -1,8 +1,7 @@
-"""Pieces as tasks of a Ray cluster; the only module that imports Ray.
+"""Parts as tasks of a Ray cluster; the only module that imports Ray.
 
 Tasks, not actors: an actor pool did not survive the loss of a node where tasks did
-(docs/decisions/0016). Ray moves no data but the pieces' facts, and repeats nothing: what was lost
-is for :func:`pipelines.execution.run_pieces`, which knows how often.
+(docs/decisions/0016). Ray repeats a task whose worker or node died.
 """
 
 from __future__ import annotations
@@ -16,14 +15,16 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, TypeVar
 
 import pipelines
 from pipelines import instructions
 from pipelines.config import ExecutionSettings
 from pipelines.errors import ConfigError, EngineError, UnderstudyError
-from pipelines.execution._protocol import Advance, Done, Piece, Work
+from pipelines.execution import Work
 from pipelines.extras import missing_package
 
 # A worker imports this module before anything that loads NumPy.
@@ -42,9 +43,9 @@ _PATIENCE = 60.0
 _ANSWER = 10.0
 #: Interval at which a wait looks for Ctrl-C and for lost nodes (seconds).
 _LOOK = 1.0
-#: Submitted pieces per worker: one runs, one waits (count).
+#: Submitted parts per worker: one runs, one waits (count).
 _AHEAD = 2
-#: Exceptions of a lost worker or node: the piece may succeed on another one.
+#: Exceptions of lost workers or nodes.
 _LOST = (
     exceptions.LocalRayletDiedError,
     exceptions.NodeDiedError,
@@ -55,8 +56,12 @@ _LOST = (
 )
 
 
+P = TypeVar("P")
+R = TypeVar("R")
+
+
 class RayExecutor:
-    """Runs each piece as a task of a Ray cluster; see :class:`Executor`.
+    """Computes each part as a task of a Ray cluster; see :class:`Executor`.
 
     Connects to ``execution.address``, or starts a cluster of this machine's cores if that is empty.
     Raises ConfigError if the address can't be reached, or the cluster has another version of Python
@@ -66,7 +71,7 @@ class RayExecutor:
     name = "ray"
 
     def __init__(self, settings: ExecutionSettings) -> None:
-        self._cpus = settings.cpus
+        self._cpus, self._retries = settings.cpus, settings.max_rounds - 1
         address = settings.address or None
         before = signal.getsignal(signal.SIGTERM)
         try:
@@ -95,58 +100,58 @@ class RayExecutor:
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, before)  # Ray's own handler ends the process at once
 
-    def map(self, work: Work, pieces: Sequence[Piece], advance: Advance) -> Iterator[Done]:
-        """See :class:`Executor`; a piece is known at its end, so `advance` is not called."""
-        del advance
-        options: dict[str, Any] = {
-            "num_cpus": self._cpus,
-            "max_retries": 0,
-            "scheduling_strategy": "SPREAD",
-        }
+    def map(self, work: Work[P, R], parts: Iterable[P]) -> Iterator[R]:
+        """See :class:`Executor`."""
+        options: dict[str, Any] = {"num_cpus": self._cpus, "scheduling_strategy": "SPREAD"}
         shared = ray.put(work)
-        self._probe(work, shared, options)
-        run = ray.remote(**options)(_run)
-        waiting = list(reversed(pieces))
-        running: dict[Any, Piece] = {}
-        seen = time.monotonic()
+        self._compare(work, shared, options)
+        run: Any = ray.remote(max_retries=self._retries, **options)(_run)
+        remaining = iter(parts)
+        running: deque[Any] = deque()
         try:
-            while waiting or running:
-                while waiting and len(running) < _AHEAD * self._workers():
-                    piece = waiting.pop()
-                    running[run.remote(shared, piece)] = piece
-                ready, _ = ray.wait(list(running), num_returns=1, timeout=_LOOK)
-                for reference in ready:
-                    seen = time.monotonic()
-                    yield _result(running.pop(reference), reference)
-                if time.monotonic() - seen > _PATIENCE and not self._workers(at_least=0):
-                    raise EngineError(
-                        f"the cluster has had no {self._cpus:g} CPUs for {_PATIENCE:g} s",
-                        where="executor ray",
-                        hint="finished pieces are kept; add nodes and run again",
-                    )
+            while True:
+                free = max(_AHEAD * self._workers() - len(running), 0)
+                running.extend(run.remote(shared, part) for part in islice(remaining, free))
+                if not running:
+                    return
+                self._wait(running[0])
+                yield _result(running.popleft())
         finally:
             for reference in running:
                 with contextlib.suppress(Exception):
                     ray.cancel(reference, force=True)
+
+    def _wait(self, reference: Any) -> None:
+        """Wait for a result, and no longer than a minute without workers."""
+        seen = time.monotonic()
+        while not ray.wait([reference], timeout=_LOOK)[0]:
+            if self._workers(at_least=0):
+                seen = time.monotonic()
+            elif time.monotonic() - seen > _PATIENCE:
+                raise EngineError(
+                    f"the cluster has had no {self._cpus:g} CPUs for {_PATIENCE:g} s",
+                    where="executor ray",
+                    hint="add nodes and run again",
+                )
 
     def close(self) -> None:
         """Leave the cluster; one that was started here ends."""
         ray.shutdown()
 
     def _workers(self, at_least: int = 1) -> int:
-        """Pieces that the cluster can run at once (count)."""
+        """Parts that the cluster can compute at once (count)."""
         cpus: float = ray.cluster_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
         return max(at_least, math.floor(cpus / self._cpus))
 
-    def _probe(self, work: Work, shared: Any, options: Mapping[str, Any]) -> None:
-        """Ask one worker for its versions and for what it reads from the store."""
-        asked = ray.remote(**options)(_probe).remote(shared)
+    def _compare(self, work: Work[Any, Any], shared: Any, options: Mapping[str, Any]) -> None:
+        """Ask one worker for its versions: ConfigError if they are others."""
+        asked = ray.remote(max_retries=0, **options)(_versions).remote(shared)
         ready, _ = ray.wait([asked], timeout=_PATIENCE)
         if not ready:
             ray.cancel(asked, force=True)
             free = ray.available_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
             raise EngineError(
-                f"no worker started within {_PATIENCE:g} s: {free:g} CPUs are free, a piece needs "
+                f"no worker started within {_PATIENCE:g} s: {free:g} CPUs are free, a part needs "
                 f"{self._cpus:g}",
                 where="executor ray",
                 hint="wait for other jobs, add nodes, or lower execution.cpus",
@@ -157,7 +162,7 @@ class RayExecutor:
             raise EngineError(
                 f"the first worker died ({type(error).__name__})",
                 where="executor ray",
-                hint="see Ray's logs on its node; a worker needs the memory of a piece",
+                hint="see Ray's logs on its node; a worker needs the memory of a part",
             ) from None
         except exceptions.RayTaskError as error:
             raise ConfigError(
@@ -165,13 +170,13 @@ class RayExecutor:
                 where="executor ray",
                 hint="install the same version of understudy on the cluster's nodes",
             ) from None
-        here = _probe(work)
+        here = _versions(work)
         for what in here:
             if there.get(what) != here[what]:
                 raise ConfigError(
                     f"{what} is {here[what]} here and {there.get(what)} on a worker",
                     where="executor ray",
-                    hint="start cluster and driver from the same image, with the same store",
+                    hint="start cluster and driver from the same image",
                 )
 
 
@@ -182,40 +187,38 @@ def _connect(address: str) -> None:
         socket.create_connection((host, int(port)), _ANSWER).close()
 
 
-def _versions() -> dict[str, str]:
+def _versions(work: Work[Any, Any]) -> dict[str, Any]:
     return {
         "Python": platform.python_version(),
         "Ray": ray.__version__,
         "understudy": pipelines.__version__,
+        "instruction set": "portable" if instructions.portable() else "native",
+        **work.versions(),
     }
 
 
-def _probe(work: Work) -> dict[str, Any]:
-    kind = "portable" if instructions.portable() else "native"
-    return {**_versions(), **work.probe(), "instruction set": kind}
-
-
-def _run(work: Work, piece: Piece) -> Mapping[str, Any] | UnderstudyError:
-    """A task: facts of a piece, or our own error as a value, which Ray would wrap."""
+def _run(work: Work[P, R], part: P) -> R | UnderstudyError:
+    """A task: a part's result, or our own error as a value, which Ray would wrap."""
     try:
-        return work(piece, lambda _: None)
+        return work(part)
     except UnderstudyError as fault:
         return fault
 
 
-def _result(piece: Piece, reference: Any) -> Done:
+def _result(reference: Any) -> Any:
     try:
         found = ray.get(reference)
     except _LOST as error:
-        fault = EngineError("its worker died", where=type(error).__name__)
-        return Done(piece, fault=fault)
+        raise EngineError(
+            f"the workers of a part died ({type(error).__name__})",
+            where="executor ray",
+            hint="see Ray's logs on their nodes; a worker needs the memory of a part",
+        ) from None
     except exceptions.RayTaskError as error:
         raise error.cause from None
-    if not isinstance(found, UnderstudyError):
-        return Done(piece, found)
-    if found.permanent:
+    if isinstance(found, UnderstudyError):
         raise found
-    return Done(piece, fault=found)
+    return found
 
 
 def _line(error: BaseException) -> str:

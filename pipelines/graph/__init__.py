@@ -19,7 +19,7 @@ from pipelines.graph._metapaths import MetaPath, MetaPaths, load_metapaths
 from pipelines.graph._pathsim import PathSim, combine
 from pipelines.graph._picture import neighbourhood_picture, sample_item
 from pipelines.graph._schema import DomainSchema, Step, domains, load_schema, schema_violations
-from pipelines.graph._similarity import SimilarItems, item_similarity, items_of
+from pipelines.graph._similarity import SimilarItems, item_similarity
 
 #: Bumped whenever the same tables and settings give other triples or similarities.
 CODE_VERSION = "2"
@@ -44,7 +44,6 @@ __all__ = [
     "escaped",
     "half_matrix",
     "item_similarity",
-    "items_of",
     "leaked",
     "load_metapaths",
     "load_schema",

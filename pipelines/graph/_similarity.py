@@ -120,17 +120,6 @@ def item_similarity(
     yield from found.rows(block=block, threads=threads, progress=progress)
 
 
-def items_of(triples: pl.LazyFrame, embeddings: pl.LazyFrame, domain: str) -> int:
-    """Items of a graph and of embeddings (count), without an index of them."""
-    kind = load_schema(domain).item_type
-    ids = (
-        triples.filter(pl.col(f"{side}_type") == kind).select(pl.col(side).alias("id"))
-        for side in ("head", "tail")
-    )
-    every = pl.concat([*ids, embeddings.select(pl.col("item_id").alias("id"))])
-    return int(every.select(pl.col("id").n_unique()).collect(engine="streaming").item())
-
-
 def _blocks(
     job: _Job,
     first: int,

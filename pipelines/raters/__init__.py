@@ -6,14 +6,20 @@ Importing this loads no torch.
 """
 
 from pipelines.prompts import scale_report
+from pipelines.raters._cohort import CohortScores, Part, ScorePart, Scores
 from pipelines.raters._ensemble import EnsembleBatch, EnsembleRater, at_temperature, total_variation
 from pipelines.raters._exposure import ExposureModel, fit_exposure, judge_exposure
-from pipelines.raters._facts import example_pairs, persona_readings, prompt_examples, scoring_facts
+from pipelines.raters._facts import (
+    example_pairs,
+    models_of,
+    persona_readings,
+    prompt_examples,
+    scoring_facts,
+)
 from pipelines.raters._plan import pairs_each, plan_choice_sets, plan_pairs, planned_sets
 from pipelines.raters._registry import OPENED, calibration_file, needs_of, open_rater, rater_class
 from pipelines.raters._replay import ReplayRater
 from pipelines.raters._score import score_pairs
-from pipelines.raters._shards import Shard, Shards, shard_numbers
 from pipelines.raters._surrogate import (
     KINDS,
     BoundSurrogate,
@@ -109,6 +115,7 @@ __all__ = [
     "BoundSurrogate",
     "Calibration",
     "ChoiceSets",
+    "CohortScores",
     "EnsembleBatch",
     "EnsembleRater",
     "ExposureModel",
@@ -120,6 +127,7 @@ __all__ = [
     "LiveStatistical",
     "MeanRater",
     "Memory",
+    "Part",
     "PopulationReport",
     "Predictions",
     "RandomRater",
@@ -128,9 +136,9 @@ __all__ = [
     "RatingBatch",
     "RatingScale",
     "ReplayRater",
+    "ScorePart",
+    "Scores",
     "Settled",
-    "Shard",
-    "Shards",
     "Side",
     "StatisticalRater",
     "SurrogateModel",
@@ -155,6 +163,7 @@ __all__ = [
     "for_personas",
     "judge_exposure",
     "layers",
+    "models_of",
     "needs_of",
     "open_rater",
     "ordinal",
@@ -180,7 +189,6 @@ __all__ = [
     "scale_report",
     "score_pairs",
     "scoring_facts",
-    "shard_numbers",
     "similarity",
     "source_scale",
     "surrogate_version",

@@ -17,7 +17,7 @@ from pipelines.raters.statistical import StatisticalRater
 from pipelines.seeding import combine, hash_ids
 
 if TYPE_CHECKING:
-    from pipelines.raters._shards import Shards
+    from pipelines.raters._cohort import CohortScores
 
 
 def models_of(rater: Rater) -> list[LLMRater | ListwiseRater]:
@@ -58,12 +58,11 @@ def persona_readings(
 
 
 def scoring_facts(
-    rater: Rater, shards: Shards, *, readings: Mapping[str, int] | None = None
+    rater: Rater, scores: CohortScores, *, readings: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
     """Counts of a run, ready for JSON.
 
-    ``shards`` is the last block's, whose counts are the cohort's; ``readings`` is the sum of
-    :func:`persona_readings` over all blocks, by default of this block's personas.
+    ``readings`` is the sum of :func:`persona_readings` over all parts.
 
     ``pairs`` (planned), ``scored_now``, ``statuses`` of these, ``seconds``, ``cpu_seconds`` (of
     processes that scored), ``pairs_per_second``; for raters that ask models also ``invalid`` and
@@ -75,27 +74,25 @@ def scoring_facts(
     their expected ratings, on the scale), None where nothing was rated. Where the statistical rater
     rates, ``personas`` are :func:`pipelines.personas.reading_counts`.
     """
-    seconds = max(shards.seconds, 1e-9)
+    seconds = max(scores.seconds, 1e-9)
     facts: dict[str, Any] = {
-        "pairs": shards.planned,
-        "scored_now": shards.scored,
-        "statuses": dict(sorted(shards.statuses.items())),
-        "seconds": round(shards.seconds, 3),
-        "cpu_seconds": round(shards.cpu_seconds, 3),
-        "pairs_per_second": round(shards.scored / seconds, 1),
+        "pairs": scores.planned,
+        "scored_now": scores.scored,
+        "statuses": dict(sorted(scores.statuses.items())),
+        "seconds": round(scores.seconds, 3),
+        "cpu_seconds": round(scores.cpu_seconds, 3),
+        "pairs_per_second": round(scores.scored / seconds, 1),
     }
     if isinstance(rater, EnsembleRater):
         apart = rater.metadata()["disagreement"]
         facts["disagreement"] = apart["mean_total_variation"]
         facts["spread"] = apart["mean_spread"]
-    if readings is None:
-        readings = persona_readings(rater, shards.personas, shards.items)
     if readings:
         facts["personas"] = dict(readings)
     models = models_of(rater)
     if not models:
         return facts
-    asked = shards.asked
+    asked = scores.asked
     free = asked["hits"] + asked["duplicates"]
     return {
         **facts,
@@ -110,7 +107,7 @@ def scoring_facts(
         "tokens_per_second": round(
             (asked["prompt_tokens"] + asked["completion_tokens"]) / seconds, 1
         ),
-        "gpu_seconds": round(shards.seconds, 3) if any(map(_on_gpu, models)) else None,
+        "gpu_seconds": round(scores.seconds, 3) if any(map(_on_gpu, models)) else None,
     }
 
 

@@ -67,6 +67,7 @@ def open_rater(
     tokenizer: Any = None,
     name: str | None = None,
     progress: Callable[[Tally], object] | None = None,
+    load: Callable[[EngineSettings, ServingSettings], Engine] = load_engine,
     **tables: Frame | None,
 ) -> Rater:
     """The rater of a domain's settings (``scoring``, ``product_scoring``), ready to rate.
@@ -92,6 +93,8 @@ def open_rater(
         Value of the ``rater`` column of the rater `llm`; default ``llm:<model>``.
     progress
         Called with the tally of a model's calls after every answer.
+    load
+        Opens the engines that the settings name.
 
     Raises
     ------
@@ -147,7 +150,7 @@ def open_rater(
         )
         if engine is not None:
             return asking(engine, tokenizer)
-        with closing_on_error(load_engine(chosen, settings.serving)) as loaded:
+        with closing_on_error(load(chosen, settings.serving)) as loaded:
             return asking(loaded, model_tokenizer(chosen, settings.serving))
 
     if scoring.rater != "ensemble":

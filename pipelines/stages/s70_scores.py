@@ -9,9 +9,8 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from copy import copy
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
 from typing import Any, TypedDict
 
 import numpy as np
@@ -22,14 +21,14 @@ from pipelines.cohorts import block_size
 from pipelines.config import EngineSettings, ScoringSettings, Settings
 from pipelines.domains import DOMAINS, cohort_domain
 from pipelines.errors import ConfigError
-from pipelines.execution import Advance, Piece, open_executor
-from pipelines.llm.answers import AnswerStore, Tally, answers_of
+from pipelines.execution import Executor, LocalExecutor, open_executor
+from pipelines.llm.answers import AnswerStore, Tally
+from pipelines.llm.engines.cluster import ClusterEngine
 from pipelines.personas import is_matched
 from pipelines.plugins import closing
 from pipelines.prompts import list_prompt_digest, rating_prompt_digest
 from pipelines.seeding import combine, hash_ids
 from pipelines.stages._stage import Inputs, Report, Stage, tables
-from pipelines.stages._work import StageWork, reopened
 from pipelines.store import Snapshot
 from pipelines.store.files import sha256_of
 
@@ -43,8 +42,10 @@ _OWN = {"products": ("choice_set_items", "facets")}
 _SUMMARISED = 4_000_000
 #: Personas that the comparison of replicates draws from (count): more than it takes.
 _CONSISTENT = 100
+#: Probabilities of the pairs that are scored together, unless one persona has more (count).
+_PROBABILITIES = 8_388_608
 #: Pairs of a scale of ten answers that are rated at once (counts): models take longer.
-_BATCH, _BATCH_OF_MODELS = 65_536, 16_384
+_BATCH, _BATCH_OF_MODELS = 524_288, 16_384
 
 
 class _Learned(TypedDict):
@@ -108,139 +109,111 @@ def choice_plan(inputs: Inputs, settings: Settings, report: Report) -> Iterator[
 def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Iterator[pl.DataFrame]:
     """Ask the configured rater how each persona of one cohort would rate its planned items.
 
-    The cohort is scored in shards, block by block. Those that the last version holds are kept, and
-    those that a killed run finished are in the scratch folder.
+    What a model answered is stored as it comes: a run that was killed asks only the rest.
     """
     cohort, scoring = str(inputs.partition), settings.scoring_of(inputs.domain)
     ids, items = _ids(inputs), inputs["items"].read()
     own = report.cohort_stats
-    if inputs.previous is not None:
-        noted = inputs.previous.manifest.stats
-        own.update(
-            {
-                k: noted[k][cohort]
-                for k in ("scoring", "examples", "consistency")
-                if cohort in noted.get(k, ())
-            }
-        )
     planned = inputs["score_plan"].of_cohort(cohort).select(pl.len()).collect().item()
-    blocks = _blocks(ids, block_size(-(-planned // max(len(ids), 1))))
     drawn = _drawn(ids, scoring.seed)
     answers = len(raters.scale_named(scoring.scale))
     sample = drawn[: max(1, _SUMMARISED // answers * len(ids) // max(planned, 1))].implode()
-    own["shards"] = {"count": scoring.shards, "keys": {}, "failed": []}
+    scores = raters.CohortScores(cohort, planned, settings.serving.error_budget)
+    blocks = _blocks(
+        ids, block_size(-(-planned // max(len(ids), 1)), most=_PROBABILITIES // answers)
+    )
+    few = max(1, 100 // len(blocks))
     readings: Counter[str] = Counter()
     sampled: list[pl.DataFrame] = []
-    shards: raters.Shards | None = None
-    work: _ShardWork | None = None
     asked = 1 + (scoring.explained if scoring.explain else 0.0)
-    shown = _Progress(report.advance(f"{inputs.domain}: score pairs of {cohort}"), asked)
+    shown = _Progress(report.advance(f"{inputs.domain}: score pairs of {cohort}"), asked, planned)
+    learned = _learned(inputs)
     with ExitStack() as stack:
-        rater: raters.Rater | None = None
-        learned: _Learned | None = None
-        stored = _answers(settings, inputs.domain)
-        for block in blocks:
-            people = _people(inputs, block)
-            shards, before = _shards(inputs, settings, people, items, block), shards
-            if before is not None:
-                shards.follow(before)
-            if shards.missing():
-                if rater is None:
-                    learned = _learned(inputs)
-                    opened = _open_rater(
-                        inputs, settings, people, items, learned, stored, shown.answered
-                    )
-                    rater = stack.enter_context(closing(opened))
-                elif block.number:
-                    rater = _for_block(rater, inputs, people)
-                now = _Opened(inputs, settings, shards, rater, block)
-                work = _ShardWork(now) if work is None else work.of_block(now)
-                _score(work, now, planned, shown)
-            if rater is not None:
-                few = max(1, 100 // len(blocks))
+        executor = stack.enter_context(closing(open_executor(settings.execution)))
+        rater = stack.enter_context(
+            closing(_open_rater(inputs, settings, items, learned, executor, shown.answered))
+        )
+
+        def parts() -> Iterator[raters.Part]:
+            for block in blocks:
+                people = _people(inputs, block)
                 readings.update(raters.persona_readings(rater, people, items, max_texts=few))
-            own["shards"]["keys"].update(shards.keys)
-            own["shards"]["failed"] += shards.failed
-            for frame in shards.rows():
-                sampled.append(frame.filter(pl.col("persona_id").is_in(sample)))
-                yield frame
-        if rater is not None and learned is not None and shards is not None:
-            some = pl.concat(sampled)
-            by_set = DOMAINS[inputs.domain].choice_sets
-            if not by_set and (some["status"] == raters.OK).any():
-                quality = raters.quality_summary(
-                    some,
-                    rater=rater,
-                    seed=scoring.seed,
-                    item_stats=learned["item_stats"],
-                    interactions=learned["interactions"],
-                )
-                report.stats["quality"] = {"cohort": cohort, **quality}
-            own["scoring"] = raters.scoring_facts(rater, shards, readings=readings)
-            examples = raters.example_pairs(some)
-            people = _people_named(inputs, examples["persona_id"])
-            own["examples"] = raters.prompt_examples(rater, examples, people, items)
-            if by_set:
-                # A superset of those that the check draws, by the same hashes.
-                people = _people_named(inputs, drawn[:_CONSISTENT])
-                own["consistency"] = raters.consistency(
-                    _for_block(rater, inputs, people),
-                    people,
-                    items,
-                    _sets(inputs),
-                    seed=scoring.seed,
-                )
-    if "consistency" in own:
-        report.texts["consistency"] = raters.consistency_markdown(own["consistency"])
-    report.shown["scored_now"] = 0 if shards is None else shards.scored
+                plan = inputs["score_plan"].of_cohort(cohort).filter(block.rows()).collect()
+                yield raters.Part(plan, people, _of_personas(inputs["persona_embeddings"], people))
+
+        work = raters.ScorePart(
+            rater,
+            items,
+            scoring.seed,
+            _batch(scoring, answers),
+            scoring.explained if scoring.explain else 0.0,
+            {"raters.CODE_VERSION": raters.CODE_VERSION},
+        )
+        # A model is asked from here: its engine's requests go to the workers.
+        here = LocalExecutor() if raters.models_of(rater) else executor
+        for frame in scores.rows(work, parts(), here):
+            shown.scored(scores.scored)
+            sampled.append(frame.filter(pl.col("persona_id").is_in(sample)))
+            yield frame
+        some = pl.concat(sampled)
+        by_set = DOMAINS[inputs.domain].choice_sets
+        if not by_set and (some["status"] == raters.OK).any():
+            quality = raters.quality_summary(
+                some,
+                rater=rater,
+                seed=scoring.seed,
+                item_stats=learned["item_stats"],
+                interactions=learned["interactions"],
+            )
+            report.stats["quality"] = {"cohort": cohort, **quality}
+        own["failed"] = scores.statuses["engine_error"]
+        own["scoring"] = raters.scoring_facts(rater, scores, readings=readings)
+        examples = raters.example_pairs(some)
+        people = _people_named(inputs, examples["persona_id"])
+        own["examples"] = raters.prompt_examples(rater, examples, people, items)
+        if by_set:
+            # A superset of those that the check draws, by the same hashes.
+            people = _people_named(inputs, drawn[:_CONSISTENT])
+            own["consistency"] = raters.consistency(
+                raters.for_personas(rater, _of_personas(inputs["persona_embeddings"], people)),
+                people,
+                items,
+                _sets(inputs),
+                seed=scoring.seed,
+            )
+            report.texts["consistency"] = raters.consistency_markdown(own["consistency"])
+    report.shown["scored_now"] = scores.scored
     # Figures of this cohort beside the table's, each an entry of its own to be plotted.
-    facts = own.get("scoring", {})
-    report.shown.update({name: v for name, v in facts.items() if isinstance(v, int | float)})
+    report.shown.update(
+        {name: v for name, v in own["scoring"].items() if isinstance(v, int | float)}
+    )
 
 
 class _Progress:
-    """Progress in pairs, by a model's answers between finished shards.
+    """Progress in pairs, by a model's answers between finished parts.
 
     ``asked``: questions per pair, a rating and a share of explanations.
     """
 
-    def __init__(self, show: Callable[[int, int], None], asked: float) -> None:
-        self._show, self._asked, self._done, self._pairs = show, asked, 0, 0
+    def __init__(self, show: Callable[[int, int], None], asked: float, planned: int) -> None:
+        self._show, self._asked, self._planned, self._done = show, asked, planned, 0
+        show(0, planned)
 
-    def scored(self, done: int, pairs: int) -> None:
-        """Report pairs that are done, and all of them (counts)."""
-        self._pairs, self._done = pairs, max(self._done, done)
-        self._show(self._done, pairs)
+    def scored(self, done: int) -> None:
+        """Report the pairs that are done (count)."""
+        if self._done < done:
+            self._done = done
+            self._show(done, self._planned)
 
     def answered(self, tally: Tally) -> None:
         """Report a model's answers of this run."""
-        done = min(int(tally.answers / self._asked), self._pairs)
-        if self._done < done:
-            self.scored(done, self._pairs)
-
-
-def _score(work: _ShardWork, opened: _Opened, planned: int, shown: _Progress) -> None:
-    """Score the missing shards of a block; `planned` are the cohort's pairs (count)."""
-    settings, shards = opened.settings, opened.shards
-    earlier, later = shards.scored, max(planned - shards.planned, 0)
-    missing = sum(len(shard.rows) for shard in shards.missing())
-    shown.scored(earlier, earlier + missing + later)
-    with closing(open_executor(settings.execution)) as executor:
-        shards.run(
-            work,
-            executor,
-            rounds=settings.execution.max_rounds,
-            error_budget=settings.serving.error_budget,
-            # Of later blocks it is not known yet how many pairs are kept.
-            progress=lambda done, total: shown.scored(earlier + done, earlier + total + later),
-        )
+        self.scored(min(int(tally.answers / self._asked), self._planned))
 
 
 @dataclass(frozen=True)
 class _Block:
     """Personas who are scored together: from one id up to the next block's first (None: open)."""
 
-    number: int = 0
     first: str | None = None
     end: str | None = None
 
@@ -256,7 +229,7 @@ def _blocks(ids: pl.Series, size: int) -> list[_Block]:
     """All personas in blocks of so many; at least one block."""
     # The ends are open: somebody in the plan who is not among the personas is found.
     edges = [None, *ids.gather_every(size)[1:], None]
-    return [_Block(n, first, end) for n, (first, end) in enumerate(itertools.pairwise(edges))]
+    return list(itertools.starmap(_Block, itertools.pairwise(edges)))
 
 
 def _ids(inputs: Inputs) -> pl.Series:
@@ -268,87 +241,6 @@ def _ids(inputs: Inputs) -> pl.Series:
 def _drawn(ids: pl.Series, seed: int) -> pl.Series:
     """The ids in the order of their hashes."""
     return ids.gather(np.argsort(combine(seed, hash_ids(ids)), kind="stable"))
-
-
-def _for_block(rater: raters.Rater, inputs: Inputs, people: pl.DataFrame) -> raters.Rater:
-    return raters.for_personas(rater, _of_personas(inputs["persona_embeddings"], people))
-
-
-@dataclass(frozen=True)
-class _Opened:
-    """Inputs shared by all pieces of a cohort."""
-
-    inputs: Inputs
-    settings: Settings
-    shards: raters.Shards
-    rater: raters.Rater
-    block: _Block = _Block()
-
-
-class _ShardWork(StageWork):
-    """Scores shards of one cohort; a worker keeps what it fitted."""
-
-    def __init__(self, opened: _Opened) -> None:
-        table = f"{opened.inputs.domain}.preference_scores"
-        code = {"raters.CODE_VERSION": raters.CODE_VERSION}
-        super().__init__(opened.inputs, opened.settings, table, code)
-        self._opened: _Opened | None = opened
-        self._block = opened.block
-
-    def of_block(self, opened: _Opened) -> _ShardWork:
-        """The same work on another block: a worker keeps what it fitted."""
-        made = copy(self)
-        made._opened, made._block = opened, opened.block
-        return made
-
-    def __call__(self, piece: Piece, advance: Advance) -> dict[str, Any]:
-        opened = self._opened or _reopened(self.job, self._block)
-        scoring = opened.settings.scoring_of(opened.inputs.domain)
-        if self._opened is not None:
-            return self._scored(opened, scoring, piece, advance)
-        table = f"{opened.inputs.domain}.preference_scores"
-        home = opened.inputs.context.store.home
-        with answers_of(home, table, str(opened.inputs.partition)):
-            return self._scored(opened, scoring, piece, advance)
-
-    @staticmethod
-    def _scored(
-        opened: _Opened, scoring: ScoringSettings, piece: Piece, advance: Advance
-    ) -> dict[str, Any]:
-        return opened.shards.score_piece(
-            piece,
-            opened.rater,
-            seed=scoring.seed,
-            batch=_batch(scoring, len(opened.rater.scale)),
-            explain=scoring.explained if scoring.explain else 0.0,
-            error_budget=opened.settings.serving.error_budget,
-            advance=advance,
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_opened": None}
-
-
-@lru_cache(maxsize=1)
-def _reopened_rater(
-    job: bytes,
-) -> tuple[Inputs, Settings, AnswerStore | None, dict[str, raters.Rater]]:
-    """State of a worker: opened for its first piece, kept for the rest; the rater comes later."""
-    inputs, settings = reopened(job)
-    return inputs, settings, _answers(settings, inputs.domain), {}
-
-
-@lru_cache(maxsize=1)
-def _reopened(job: bytes, block: _Block) -> _Opened:
-    """State of a worker for the pieces of one block."""
-    inputs, settings, answers, fitted = _reopened_rater(job)
-    people, items = _people(inputs, block), inputs["items"].read()
-    if "rater" in fitted:
-        fitted["rater"] = _for_block(fitted["rater"], inputs, people)
-    else:
-        fitted["rater"] = _open_rater(inputs, settings, people, items, _learned(inputs), answers)
-    shards = _shards(inputs, settings, people, items, block)
-    return _Opened(inputs, settings, shards, fitted["rater"], block)
 
 
 def _identity(inputs: Inputs, settings: Settings) -> dict[str, Any]:
@@ -377,7 +269,7 @@ def _rated_by(inputs: Inputs, settings: Settings) -> dict[str, Any]:
         "scoring": {
             name: value
             for name, value in scoring.identity_values().items()
-            if name not in {"shards", "max_pairs", "plan", "judged"}
+            if name not in {"max_pairs", "plan", "judged"}
             and (scoring.explain or name != "explained")
         },
         "fitted_on": {table: inputs[table].version for table in sorted(fitted)},
@@ -444,40 +336,6 @@ def _sets(inputs: Inputs) -> pl.DataFrame:
     return raters.planned_sets(inputs["choice_set_items"].read(), planned)
 
 
-def _about(
-    inputs: Inputs, scoring: ScoringSettings, people: pl.DataFrame
-) -> dict[str, pl.DataFrame]:
-    """Tables whose rows decide the scores of one persona or one item."""
-    about = {}
-    names = _names(scoring)
-    if names & {"statistical", "text"}:
-        about["persona_embeddings"] = _of_personas(inputs["persona_embeddings"], people)
-    if "llm" in names:
-        shown = ["train_ratings"] if scoring.layout == "ledger" else []
-        about["item_stats"] = inputs["item_stats"].read(["item_id", "train_mean_rating", *shown])
-    return about
-
-
-def _shards(
-    inputs: Inputs, settings: Settings, people: pl.DataFrame, items: pl.DataFrame, block: _Block
-) -> raters.Shards:
-    """The plan of a block in shards, some of them scored."""
-    cohort, scoring = str(inputs.partition), settings.scoring_of(inputs.domain)
-    return raters.Shards(
-        cohort,
-        inputs["score_plan"].of_cohort(cohort).filter(block.rows()).collect(),
-        people,
-        items,
-        _rated_by(inputs, settings),
-        scoring.shards,
-        inputs.scratch,
-        inputs.previous,
-        _about(inputs, scoring, people),
-        len(raters.scale_named(scoring.scale)),
-        block.number,
-    )
-
-
 def _learned(inputs: Inputs) -> _Learned:
     return _Learned(
         item_stats=inputs["item_stats"].read(),
@@ -496,11 +354,10 @@ def _answers(settings: Settings, domain: str) -> AnswerStore | None:
 def _open_rater(
     inputs: Inputs,
     settings: Settings,
-    people: pl.DataFrame,
     items: pl.DataFrame,
     learned: _Learned,
-    answers: AnswerStore | None,
-    progress: Callable[[Tally], object] | None = None,
+    executor: Executor,
+    progress: Callable[[Tally], object],
 ) -> raters.Rater:
     """The configured rater; closing it releases its model and commits its answers."""
     names = _names(settings.scoring_of(inputs.domain))
@@ -508,14 +365,16 @@ def _open_rater(
     own: dict[str, Any] = {t: inputs[t].read() for t in _OWN.get(inputs.domain, ())}
     if "listwise" in names:
         own["choice_set_items"] = _sets(inputs)
+    if settings.execution.executor != "local":
+        own["load"] = partial(ClusterEngine, executor=executor)
     rater = raters.open_rater(
         settings,
         items=items,
         item_embeddings=inputs["item_embeddings"].read(),
-        persona_embeddings=_vectors_for(inputs, settings, people),
+        persona_embeddings=_vectors_for(inputs, settings),
         preference_scores=None if replayed is None else replayed.read(),
         domain=inputs.domain,
-        store=answers,
+        store=_answers(settings, inputs.domain),
         progress=progress,
         **learned,
         **own,
@@ -541,12 +400,12 @@ def _people_named(inputs: Inputs, ids: pl.Series) -> pl.DataFrame:
     return mine.filter(pl.col("persona_id").is_in(ids.unique().implode())).collect()
 
 
-def _vectors_for(inputs: Inputs, settings: Settings, people: pl.DataFrame) -> pl.DataFrame:
-    """Vectors that a rater is opened with: a block's, if it can take those of the next one."""
+def _vectors_for(inputs: Inputs, settings: Settings) -> pl.DataFrame:
+    """Vectors that a rater is opened with: one persona's, if it can take those of others."""
     name = settings.scoring_of(inputs.domain).rater
-    if ":" in name and not hasattr(raters.rater_class(name), "for_personas"):
-        people = _ids(inputs).to_frame()
-    return _of_personas(inputs["persona_embeddings"], people)
+    every = ":" in name and not hasattr(raters.rater_class(name), "for_personas")
+    ids = _ids(inputs).to_frame()
+    return _of_personas(inputs["persona_embeddings"], ids if every else ids.head(1))
 
 
 def _of_personas(vectors: Snapshot, people: pl.DataFrame) -> pl.DataFrame:
@@ -562,8 +421,8 @@ def _of_personas(vectors: Snapshot, people: pl.DataFrame) -> pl.DataFrame:
 
 def _all_answered(inputs: Inputs) -> bool:
     """Whether no call of the cohort's last scoring failed: failed ones are asked again."""
-    noted = inputs.previous.manifest.stats.get("shards", {}) if inputs.previous else {}
-    return not noted.get(str(inputs.partition), {}).get("failed")
+    noted = inputs.previous.manifest.stats.get("failed", {}) if inputs.previous else {}
+    return not noted.get(str(inputs.partition))
 
 
 def _stages(domain: str) -> list[Stage]:

@@ -121,7 +121,9 @@ class RaterCache:
                     "system": system_text(self.domain, system),
                 }
             )
-            vectors = {n: self.frame(n) for n in _VECTORS if n in self.tables and model is None}
+            vectors: dict[str, Any] = {
+                n: self.frame(n) for n in _VECTORS if n in self.tables and model is None
+            }
             tokenizer = None
             if model is not None and self.engines is None:
                 tokenizer = model_tokenizer(model, self.settings.serving)

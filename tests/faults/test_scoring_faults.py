@@ -17,7 +17,7 @@ from pipelines.config import ServingSettings
 from pipelines.contracts import CONTRACTS
 from pipelines.errors import EngineError
 from pipelines.llm.answers import AnswerStore
-from pipelines.raters import SCALES, LLMRater, Shards
+from pipelines.raters import SCALES, CohortScores, LLMRater, Part, ScorePart
 
 pytestmark = pytest.mark.faults
 
@@ -63,10 +63,11 @@ def score(
     *,
     then: Callable[[], object] = lambda: None,
     **serving: Any,
-) -> Shards:
-    """Score; ``then`` comes after the engine has looked at the server."""
+) -> pl.DataFrame:
+    """The table; ``then`` comes after the engine has looked at the server."""
     settings = ServingSettings(**{"error_budget": 1.0} | serving)
-    made = Shards("a", **tables, decides={}, count=2, folder=folder / "parts")
+    scores = CohortScores("a", tables["plan"].height, settings.error_budget)
+    part = Part(tables["plan"], tables["personas"], pl.DataFrame())
     rater = LLMRater(
         connect(server, retries=1, pause=0.001),
         SCALES["1-5"],
@@ -75,10 +76,9 @@ def score(
     )
     try:
         then()
-        made.score(rater, error_budget=settings.error_budget)
+        return pl.concat(scores.rows(ScorePart(rater, tables["items"]), [part]))
     finally:
         rater.close()
-    return made
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_row_that_can_not_be_had_is_marked_and_never_a_rating(
     tables = world(4)
     down = about(server, BROKEN)
     made = score(tmp_path, server, tables, then=lambda: server.break_where(down, *[fault] * 50))
-    table = CONTRACTS["movies.preference_scores"].validate(pl.concat(made.rows()))
+    table = CONTRACTS["movies.preference_scores"].validate(made)
     failed = table.filter(pl.col("status") != "ok")
     # A reply that can't be read takes the pairs along that were sent with the unlucky one.
     assert failed.filter(item_id="ml:003").height == 2
@@ -116,11 +116,10 @@ def test_a_row_that_can_not_be_had_is_marked_and_never_a_rating(
 
 def test_a_fault_that_passes_leaves_no_trace(tmp_path: Path, server: LlmServer) -> None:
     tables = world(3, unlucky=0)
-    calm = pl.concat(score(tmp_path / "calm", server, tables).rows())
+    calm = score(tmp_path / "calm", server, tables)
     faults = (status(500), None, reset(), status(429, retry_after=0.001), None, raw(b""))
-    made = score(tmp_path / "rough", server, tables, then=lambda: server.break_next(*faults))
-    rough = pl.concat(made.rows())
-    assert made.statuses == {"ok": 6}
+    rough = score(tmp_path / "rough", server, tables, then=lambda: server.break_next(*faults))
+    assert rough["status"].to_list() == ["ok"] * 6
     assert rough.equals(calm)
 
 
@@ -140,8 +139,7 @@ def test_over_the_error_budget_the_run_stops_with_a_summary_and_goes_on(
     for _, faults in server._where:
         faults.clear()
     before = Counter(entry.status for entry in server.asked())
-    made = score(tmp_path, server, tables, error_budget=0.05)
-    table = pl.concat(made.rows())
+    table = score(tmp_path, server, tables, error_budget=0.05)
     assert table.height == 160
     assert table["status"].unique().to_list() == ["ok"]
     # Requests answered before the stop are not asked again.

@@ -7,7 +7,6 @@ is killed; the parent itself only reads the log, so that no thread pool exists w
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -33,14 +32,14 @@ from pipelines.config import ServingSettings
 from pipelines.llm.answers import AnswerStore
 from pipelines.llm.engines import Request
 from pipelines.llm.engines.scripted import ScriptedEngine
-from pipelines.raters import SCALES, LLMRater, Shards
+from pipelines.raters import SCALES, CohortScores, LLMRater, Part, ScorePart
 from pipelines.seeding import hash_text
 from pipelines.store import Store
 
 pytestmark = pytest.mark.faults
 
 DATASET = "movies.preference_scores"
-PERSONS, FILMS, SHARDS, KILLS, EVERY, WINDOW = 12, 30, 5, 8, 4, 4
+PERSONS, FILMS, KILLS, EVERY, WINDOW = 12, 30, 8, 4, 4
 PAIRS = PERSONS * FILMS
 
 
@@ -72,21 +71,18 @@ def rater_of(home: Path, log: int, delay: float) -> LLMRater:
 
 
 def score(home: Path, log: Path, delay: float = 0.001) -> None:
-    """Killed process: score the missing pairs, then commit the table."""
-    store = Store(home)
+    """Killed process: score the cohort, then commit the table."""
     written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    previous = store.current(DATASET) if store.has(DATASET) else None
-    shards = Shards("a", **world(), decides={}, count=SHARDS, folder=home / "scratch",
-                    previous=previous)  # fmt: skip
-    if shards.missing():
-        rater = rater_of(home, written, delay)
-        shards.score(rater, batch=50)
-        rater.close()
-    with store.write(DATASET, code_version="1") as writer:
-        for frame in shards.rows():
+    tables, rater = world(), rater_of(home, written, delay)
+    parts = [
+        Part(tables["plan"].join(people, on="persona_id", how="semi"), people, pl.DataFrame())
+        for people in tables["personas"].iter_slices(5)
+    ]
+    scores = CohortScores("a", PAIRS)
+    with Store(home).write(DATASET, code_version="1") as writer:
+        for frame in scores.rows(ScorePart(rater, tables["items"], batch=50), parts):
             writer.append(frame)
-        writer.note(shards={"a": {"count": SHARDS, "keys": shards.keys}})
-    shards.clear()
+        rater.close()
 
 
 def files_of(home: Path) -> dict[str, bytes]:
@@ -136,10 +132,7 @@ def test_a_rerun_of_what_is_scored_calls_no_model(killed: dict[str, Any]) -> Non
 
 
 def test_nothing_is_left_beside_the_table(killed: dict[str, Any]) -> None:
-    assert list((killed["home"] / "scratch").iterdir()) == []
-    notes = Store(killed["home"]).current(DATASET).manifest.stats["shards"]["a"]
-    assert len(notes["keys"]) == SHARDS
-    assert json.dumps(notes)
+    assert list((killed["home"] / "_staging").iterdir()) == []
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Executors: every one does with pieces what the contract says, and loses none with a worker."""
+"""Executors: every one does with parts what the contract says, and loses none with a worker."""
 
 from __future__ import annotations
 
@@ -10,40 +10,23 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from pipelines.config import ExecutionSettings
+from pipelines.config import EngineSettings, ExecutionSettings, ServingSettings
 from pipelines.errors import ConfigError, EngineError
-from pipelines.execution import Executor, LocalExecutor, Piece, open_executor, run_pieces
+from pipelines.execution import Executor, LocalExecutor, open_executor
 from pipelines.execution.testing import ExecutorContract, Squares
+from pipelines.llm.answers import AnswerStore, ask
+from pipelines.llm.engines import Message, Request, load_engine
+from pipelines.llm.engines.cluster import ClusterEngine
 
 
 class TestLocalExecutor(ExecutorContract):
     @pytest.fixture
     def executor(self) -> Executor:
         return LocalExecutor()
-
-    def test_it_tells_what_it_has_done_while_it_works(self, executor, pieces, tmp_path):
-        seen = []
-        list(executor.map(Squares(tmp_path), pieces, seen.append))
-        assert seen == [1] * 7
-
-
-def test_pieces_that_fail_in_every_round_are_listed_and_the_others_kept(tmp_path):
-    pieces = [Piece(f"key-{n}", n) for n in range(5)]
-    with pytest.raises(EngineError) as caught:
-        list(run_pieces(LocalExecutor(), Squares(tmp_path, always=2), pieces, rounds=3))
-    assert [p.number for p in pieces if (tmp_path / p.key).exists()] == [0, 1, 3, 4]
-    assert str(caught.value) == (
-        "1 of 5 pieces failed 3 times: somebody writes: piece 2: executor local, pieces 2 "
-        "(the others are kept; run again: only these are computed)"
-    )
-    assert caught.value.exit_code == 7
-    listed = {"number": 2, "key": "key-2", "fault": "somebody writes: piece 2"}
-    assert caught.value.details["pieces"] == [listed]
 
 
 def test_an_unknown_executor_is_refused_by_the_nearest_name():
@@ -52,27 +35,28 @@ def test_an_unknown_executor_is_refused_by_the_nearest_name():
 
 
 class Deadly(Squares):
-    """Ends its own process, as the system does with one that takes too much memory.
+    """Ends its own process at a part, as the system does with one that takes too much memory.
 
-    `fails`: ``killed`` always, ``lost`` the first time.
+    The first time, or ``always``.
     """
 
-    def __call__(self, piece: Piece, advance: Any) -> Mapping[str, Any]:
-        tried = self.folder / f"{piece.key}.tried"
-        again = tried.exists()
-        if piece.number == self.fails.get("killed") or (
-            piece.number == self.fails.get("lost") and not again
-        ):
+    def __init__(self, folder: Path, at: int, *, always: bool = False) -> None:
+        super().__init__(folder)
+        self.at, self.always = at, always
+
+    def __call__(self, number: int) -> int:
+        tried = self.folder / f"{number}.tried"
+        if number == self.at and (self.always or not tried.exists()):
             tried.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().__call__(piece, advance)
+        return super().__call__(number)
 
 
 class Elsewhere(Squares):
-    """Sees another folder in every process."""
+    """Has another version in every process."""
 
-    def probe(self) -> Mapping[str, Any]:
-        return {"the folder of parts": os.getpid()}
+    def versions(self) -> Mapping[str, str]:
+        return {"the code": str(os.getpid())}
 
 
 class Doomed(Squares):
@@ -82,7 +66,7 @@ class Doomed(Squares):
         super().__init__(folder)
         self.driver = os.getpid()
 
-    def probe(self) -> Mapping[str, Any]:
+    def versions(self) -> Mapping[str, str]:
         if os.getpid() != self.driver:
             os.kill(os.getpid(), signal.SIGKILL)
         return {}
@@ -99,7 +83,7 @@ def test_a_cluster_of_other_versions_is_refused_with_both_sides(monkeypatch):
     ray = pytest.importorskip("ray", reason="the extra `cluster` is not installed")
     from ray._private.utils import check_version_info
 
-    def init(**_: Any) -> None:  # as Ray's own does after it has reached the cluster
+    def init(**_: object) -> None:  # as Ray's own does after it has reached the cluster
         there = {"ray_version": "2.59.0", "python_version": "3.12.4"}
         check_version_info(there, "10.0.0.7:0")
 
@@ -126,64 +110,63 @@ class TestRayExecutor(ExecutorContract):
     def executor(self, cluster: Executor) -> Executor:
         return cluster
 
-    def test_a_piece_whose_worker_is_killed_is_done_in_the_next_round(
-        self, executor, pieces, tmp_path
-    ):
-        done = list(run_pieces(executor, Deadly(tmp_path, lost=2), pieces, rounds=3))
-        assert sorted(d.facts["square"] for d in done) == [n * n for n in range(7)]
+    def test_a_part_whose_worker_is_killed_is_done_by_another(self, executor, tmp_path):
+        assert list(executor.map(Deadly(tmp_path, 2), range(7))) == [n * n for n in range(7)]
 
-    def test_a_piece_that_kills_every_worker_is_listed_and_the_others_finish(
-        self, executor, pieces, tmp_path
-    ):
-        with pytest.raises(EngineError) as caught:
-            list(run_pieces(executor, Deadly(tmp_path, killed=2), pieces, rounds=3))
-        assert [p["number"] for p in caught.value.details["pieces"]] == [2]
-        assert "1 of 7 pieces failed 3 times: its worker died" in str(caught.value)
+    def test_a_part_that_kills_every_worker_ends_the_step(self, executor, tmp_path):
+        with pytest.raises(EngineError, match="the workers of a part died") as caught:
+            list(executor.map(Deadly(tmp_path, 2, always=True), range(7)))
         assert caught.value.exit_code == 7
-        assert all((tmp_path / p.key).exists() for p in pieces if p.number != 2)
 
-    def test_a_worker_that_sees_another_store_is_refused_before_the_first_piece(
-        self, executor, pieces, tmp_path
-    ):
-        with pytest.raises(ConfigError, match=r"the folder of parts is .* here and .* on a worker"):
-            list(executor.map(Elsewhere(tmp_path), pieces, lambda _: None))
+    def test_a_worker_with_other_code_is_refused_before_the_first_part(self, executor, tmp_path):
+        with pytest.raises(ConfigError, match=r"the code is .* here and .* on a worker"):
+            list(executor.map(Elsewhere(tmp_path), range(7)))
         assert not list(tmp_path.iterdir())
 
-    def test_a_worker_with_another_version_of_the_code_is_refused_with_both_sides(
-        self, executor, pieces, tmp_path, monkeypatch
+    def test_a_worker_with_another_version_is_refused_with_both_sides(
+        self, executor, tmp_path, monkeypatch
     ):
         monkeypatch.setattr("pipelines.__version__", "99.0")
         with pytest.raises(ConfigError, match=r"understudy is 99.0 here and \d\S+ on a worker"):
-            list(executor.map(Squares(tmp_path), pieces, lambda _: None))
+            list(executor.map(Squares(tmp_path), range(7)))
         assert not list(tmp_path.iterdir())
 
     def test_a_driver_of_another_instruction_set_is_refused_with_both_sides(
-        self, executor, pieces, tmp_path, monkeypatch
+        self, executor, tmp_path, monkeypatch
     ):
-        # Its keys of parts would not be those of the workers.
+        # Its rows would not be those of the workers.
         monkeypatch.setenv("OPENBLAS_CORETYPE", "SkylakeX")
         told = "instruction set is native here and portable on a worker"
         with pytest.raises(ConfigError, match=told):
-            list(executor.map(Squares(tmp_path), pieces, lambda _: None))
+            list(executor.map(Squares(tmp_path), range(7)))
         assert not list(tmp_path.iterdir())
 
-    def test_a_first_worker_that_dies_is_said_before_the_first_piece(
-        self, executor, pieces, tmp_path
-    ):
+    def test_a_first_worker_that_dies_is_said_before_the_first_part(self, executor, tmp_path):
         with pytest.raises(EngineError, match="the first worker died"):
-            list(executor.map(Doomed(tmp_path), pieces, lambda _: None))
+            list(executor.map(Doomed(tmp_path), range(7)))
         assert not list(tmp_path.iterdir())
 
-    def test_a_piece_that_no_node_can_hold_is_said_not_waited_for(
-        self, executor, pieces, tmp_path, monkeypatch
+    def test_a_part_that_no_node_can_hold_is_said_not_waited_for(
+        self, executor, tmp_path, monkeypatch
     ):
         from pipelines.execution import _ray
 
         assert _ray._PATIENCE <= 60
         monkeypatch.setattr(_ray, "_PATIENCE", 1.0)
         monkeypatch.setattr(executor, "_cpus", 4096.0)
-        with pytest.raises(EngineError, match=r"no worker started .* a piece needs 4096"):
-            list(executor.map(Squares(tmp_path), pieces, lambda _: None))
+        with pytest.raises(EngineError, match=r"no worker started .* a part needs 4096"):
+            list(executor.map(Squares(tmp_path), range(7)))
+
+    def test_a_model_on_the_workers_gives_the_answers_that_it_gives_here(self, executor, tmp_path):
+        settings, serving = EngineSettings(kind="scripted"), ServingSettings(commit_every=3)
+        requests = [Request((Message("user", f"Film {n}?"),), tag=n) for n in range(10)]
+        here = load_engine(settings, serving)
+        engine = ClusterEngine(settings, serving, executor)
+        assert engine.identity == here.identity
+        with AnswerStore(tmp_path) as store:
+            rows = list(ask(engine, requests, store, serving=serving))
+            assert [a.text for _, _, a in rows] == [a.text for a in here.submit(iter(requests))]
+            assert store.stats().answers == 10
 
 
 @pytest.mark.night
@@ -194,23 +177,22 @@ def test_an_address_where_no_cluster_is_is_a_setting_that_is_wrong():
         open_executor(settings)
 
 
-#: A driver with a cluster of its own, on pieces that last longer than the test.
+#: A driver with a cluster of its own, on parts that last longer than the test.
 DRIVER = """
 import pathlib, sys, time
 from pipelines.config import ExecutionSettings
-from pipelines.execution import Piece, open_executor
+from pipelines.execution import open_executor
 
 class Long:
-    def __call__(self, piece, advance):
-        pathlib.Path(sys.argv[1], piece.key).touch()
+    def __call__(self, part):
+        pathlib.Path(sys.argv[1], str(part)).touch()
         time.sleep(600)
-        return {}
-    def probe(self):
+    def versions(self):
         return {}
 
 executor = open_executor(ExecutionSettings(executor="ray"))
 try:
-    list(executor.map(Long(), [Piece(f"{n}", n) for n in range(4)], lambda _: None))
+    list(executor.map(Long(), range(4)))
 finally:
     executor.close()
 """
