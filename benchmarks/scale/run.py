@@ -15,25 +15,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.config import ExecutionSettings
-from pipelines.execution import Advance, Executor, Piece, open_executor
+from pipelines.execution import Executor, open_executor
 
 
 class Busy:
-    """Computes for a time (seconds) per piece."""
+    """Computes for a time (seconds) per part."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
-    def __call__(self, piece: Piece, _advance: Advance) -> Mapping[str, Any]:
-        """Hash until the time is over."""
+    def __call__(self, part: int) -> float:
+        """Hash until the time is over; the seconds that it took."""
         start = time.monotonic()
-        digest = piece.key.encode()
+        digest = str(part).encode()
         while time.monotonic() - start < self.seconds:
             for _ in range(1000):
                 digest = hashlib.sha256(digest).digest()
-        return {"seconds": time.monotonic() - start, "digest": digest.hex()}
+        return time.monotonic() - start
 
-    def probe(self) -> Mapping[str, Any]:
+    def versions(self) -> Mapping[str, Any]:
         """Have nothing in common with the driver."""
         return {}
 
@@ -43,13 +43,8 @@ def overheads(executor: Executor, seconds: float, pieces: int, repeat: int) -> l
     found = []
     for _ in range(repeat):
         start = time.perf_counter()
-        done = list(
-            executor.map(Busy(seconds), [Piece(f"{n}", n) for n in range(pieces)], lambda _: None)
-        )
-        spent = time.perf_counter() - start
-        for faulty in (d.fault for d in done if d.fault):
-            raise faulty
-        found.append((spent - sum(d.facts["seconds"] for d in done)) / pieces)
+        done = list(executor.map(Busy(seconds), range(pieces)))
+        found.append((time.perf_counter() - start - sum(done)) / pieces)
     return found
 
 

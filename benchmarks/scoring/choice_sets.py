@@ -4,7 +4,7 @@
     .venv/bin/python benchmarks/scoring/choice_sets.py --personas 100 --sets 20
 
 Made-up products with eight facets, vectors of 384 numbers, personas with five tastes. Both
-statistical raters are averaged, scored in eight shards and committed to a store, as the stage does;
+statistical raters are averaged, scored and committed to a store, as the stage does;
 then the table is opened as a matrix per choice set. Each step runs in a process of its own, which
 reports its peak memory.
 """
@@ -87,15 +87,14 @@ def write(home: Path, personas: int, sets: int) -> dict[str, Any]:
             ),
         ]
     )
-    shards = raters.Shards(
-        "b", plan, tables["personas"], tables["items"], {}, 8, home / "scratch", answers=len(scale)
-    )
-    shards.score(rater, batch=1_622)
+    scores = raters.CohortScores("b", plan.height)
+    part = raters.Part(plan, tables["personas"], tables["persona_embeddings"])
+    rows = list(scores.rows(raters.ScorePart(rater, tables["items"], batch=1_622), [part]))
     scored = time.perf_counter()
     scored_cpu = time.process_time()
     store = Store(home)
     with store.write(DATASET, code_version="benchmark") as writer:
-        for frame in shards.rows():
+        for frame in rows:
             writer.append(frame)
     table = store.current(DATASET)
     return {

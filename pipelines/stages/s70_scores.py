@@ -45,7 +45,7 @@ _CONSISTENT = 100
 #: Probabilities of the pairs that are scored together, unless one persona has more (count).
 _PROBABILITIES = 8_388_608
 #: Pairs of a scale of ten answers that are rated at once (counts): models take longer.
-_BATCH, _BATCH_OF_MODELS = 524_288, 16_384
+_BATCH, _BATCH_OF_MODELS = 65_536, 16_384
 
 
 class _Learned(TypedDict):
