@@ -16,12 +16,12 @@ ROOT = Path(__file__).parents[2]
 #: The run that is asked for (counts).
 PERSONAS, ITEMS, RATINGS = 100e6, 1e6, 15e9
 #: Of the table of similar items: raters of an item that count (default of `graph.raters_per_item`),
-#: and items of a piece (`pipelines.stages.s60_graph`).
-RATERS, ITEMS_OF_A_PIECE = 5_000, 4_096
+#: and items of a part (`pipelines.stages.s60_graph`).
+RATERS, ITEMS_OF_A_PART = 5_000, 4_096
 #: Rated pairs: of each persona, of the statistical rater's run; of a run of a model.
 EACH, SAMPLE = 200, 100e6
-#: Pairs of a piece, and cores and GPUs that a stage is spread over (counts).
-PIECE, CORES, GPUS = 5e6, 64, 64
+#: Pairs of a part, and cores and GPUs that a stage is spread over (counts).
+PART, CORES, GPUS = 838e3, 64, 64
 #: No GPU was at hand: weights of the model, tokens computed per pair once its prompt's beginning is
 #: shared, peak of one GPU (FLOP/s, 16 bits) and the part of it that is reached.
 WEIGHTS, TOKENS, PEAK, REACHED = 8e9, 50, 790e12, 0.5
@@ -84,7 +84,7 @@ def _number(text: str) -> float:
 
 def table() -> str:
     """The table as Markdown."""
-    rows = [_tables(), _statistical(), _model(), _texts(), _vectors(), _similar(), _pieces()]
+    rows = [_tables(), _statistical(), _model(), _texts(), _vectors(), _similar(), _parts()]
     head = ["| | measured | at scale |", "|---|---|---|"]
     return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows)])
 
@@ -168,26 +168,26 @@ def _similar() -> tuple[str, str, str]:
     mib = cell(page, more, peak) - cell(page, less, peak)
     each = mib * 2**20 / (cell(page, more, "counted") - cell(page, less, "counted"))
     counted = min(RATINGS, ITEMS * RATERS)
-    pieces = math.ceil(ITEMS / ITEMS_OF_A_PIECE)
+    parts = math.ceil(ITEMS / ITEMS_OF_A_PART)
     hours = cell(page, many, seconds) * (counted / ratings) ** power / 3600
     return (
         "similar items",
         f"{ratings / 1e6:.1f} M ratings: {cell(page, many, seconds):.1f} s; seconds grow as "
         f"ratings^{power:.2f}; {each:.0f} B of memory per rating counted",
         f"of each item at most {RATERS:,} raters count (by hash): at most {counted / 1e9:.0f} "
-        f"billion ratings; {hours:.0f} h of such a machine in {pieces} pieces, "
+        f"billion ratings; {hours:.0f} h of such a machine in {parts} parts, "
         f"{counted * each / 1e9:,.0f} GB on each node",
     )
 
 
-def _pieces() -> tuple[str, str, str]:
+def _parts() -> tuple[str, str, str]:
     extra = cell("benchmarks/scale/README.md", "0", "ray, ms per piece") / 1000
-    piece = PIECE / _pairs_per_second()
+    part = PART / _pairs_per_second()
     return (
-        "pieces",
+        "parts",
         f"{extra * 1000:.0f} ms each beside the work",
-        f"{PERSONAS * EACH / PIECE:,.0f} of {PIECE / 1e6:.0f} M pairs: {extra / piece:.1%} of the "
-        f"{piece:.1f} s of the statistical rater, nothing beside a model's",
+        f"{PERSONAS * EACH / PART:,.0f} of {PART:,.0f} pairs: {extra / part:.1%} of the "
+        f"{part:.1f} s of the statistical rater, nothing beside a model's",
     )
 
 

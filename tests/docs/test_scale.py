@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.stages.s60_graph import ITEMS_PER_PIECE
+from pipelines.stages.s60_graph import ITEMS_PER_PART
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,12 +30,12 @@ def test_estimates_follow_from_the_measured_figures(arithmetic) -> None:
     # 395 TFLOP/s / (2 x 8 x 10^9 FLOP a token) / 50 tokens = 494 pairs/s.
     assert "494 pairs/s" in rows["model scores"]
     # (1,100 - 650) MiB / (4,532,586 - 1,285,070) ratings = 145 B; x 5,000 x 10^6.
-    found = "5 billion ratings; 4 h of such a machine in 245 pieces, 726 GB on each node"
+    found = "5 billion ratings; 4 h of such a machine in 245 parts, 726 GB on each node"
     assert found in rows["similar items"]
 
 
-def test_pieces_are_those_of_the_stage(arithmetic) -> None:
-    assert arithmetic["ITEMS_OF_A_PIECE"] == ITEMS_PER_PIECE
+def test_parts_are_those_of_the_stage(arithmetic) -> None:
+    assert arithmetic["ITEMS_OF_A_PART"] == ITEMS_PER_PART
 
 
 def test_a_rewritten_benchmark_is_an_error_and_not_an_old_figure(arithmetic) -> None:

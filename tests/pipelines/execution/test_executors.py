@@ -165,7 +165,8 @@ class TestRayExecutor(ExecutorContract):
         assert engine.identity == here.identity
         with AnswerStore(tmp_path) as store:
             rows = list(ask(engine, requests, store, serving=serving))
-            assert [a.text for _, _, a in rows] == [a.text for a in here.submit(iter(requests))]
+            texts = {a.request.tag: a.text for a in here.submit(iter(requests))}
+            assert {request.tag: a.text for request, _, a in rows} == texts
             assert store.stats().answers == 10
 
 
