@@ -52,11 +52,11 @@ from pipelines.errors import ConfigError
 ENV_PREFIX = "UNDERSTUDY_"
 #: Variables with the prefix that are not settings keys.
 _ENV_ALIASES = {"UNDERSTUDY_HOME", "UNDERSTUDY_CONFIG"}
-#: Settings of earlier versions, and what to set instead.
+#: Settings of earlier versions, and what to do instead.
 _REPLACED = {
-    "runtime.lanes": "runtime.executor=multiprocess and runtime.processes",
-    "scoring.shards": "nothing (a cohort is scored in one pass)",
-    "product_scoring.shards": "nothing (a cohort is scored in one pass)",
+    "runtime.lanes": "set runtime.executor=multiprocess and runtime.processes instead",
+    "scoring.shards": "leave it out: a cohort is scored in one pass",
+    "product_scoring.shards": "leave it out: a cohort is scored in one pass",
 }
 
 #: Characters of a refused value that its error shows (count).
@@ -410,7 +410,7 @@ def _reject_unknown(
                 raise ConfigError(
                     f"{name} is no longer a setting",
                     where=_origin_of(here, origin),
-                    hint=f"set {_REPLACED[name]} instead",
+                    hint=_REPLACED[name],
                 )
             near = difflib.get_close_matches(str(key), list(model.model_fields), n=1, cutoff=0.5)
             known = ".".join((*prefix, near[0])) if near else ""

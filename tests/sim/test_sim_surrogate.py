@@ -75,7 +75,7 @@ def test_scores_by_a_surrogate_carry_teacher_and_fidelity(small, tmp_path):
     teacher = release.snapshot("preference_scores").read()["rater"][0]
     overrides = {
         "runtime": {"home": str(release.home)},
-        "scoring": {"rater": "surrogate", "scale": "1-5", "shards": 1},
+        "scoring": {"rater": "surrogate", "scale": "1-5"},
     }
     scored = build(
         stage_of("movies.preference_scores"), PipelineContext(overrides), cohort="default"
