@@ -198,15 +198,18 @@ class AnswerStore:
             with self._lock:
                 # Before the rest is asked and paid for: can it be stored?
                 self._writer.file.create()
-        return [
-            _serving(found[key], request) if key in found else None
-            for key, request in zip(raw, requests, strict=True)
-        ]
+        out: list[Answer | None] = []
+        for key, request in zip(raw, requests, strict=True):
+            row = found.get(key)
+            wanted = request.sampling.max_tokens
+            useful = row and (row.status == "ok" or serves(row.status, row.max_tokens, wanted))
+            out.append(answer_of(row, request) if row and useful else None)
+        return out
 
     def get(self, keys: Sequence[str]) -> dict[str, StoredAnswer]:
         """The stored answer of each key that has one; errors as of `look_up`."""
         found = self._find(_bytes_of(list(dict.fromkeys(keys))))
-        return {key.hex(): self._stored(min(rows, key=_preference)) for key, rows in found.items()}
+        return {key.hex(): self._stored(row) for key, row in found.items()}
 
     def select(
         self, *, key: str = "", statuses: Collection[Status] = (), model: str = "", limit: int = 20
@@ -327,17 +330,17 @@ class AnswerStore:
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _find(self, keys: Sequence[bytes]) -> dict[bytes, list[Row]]:
-        """Rows of keys: those that are waiting, of this scope, and of no table."""
-        found: dict[bytes, list[Row]] = {}
+    def _find(self, keys: Sequence[bytes]) -> dict[bytes, Row]:
+        """Rows of keys: of those that are waiting, of this scope and of no table, the best."""
         with self._lock:
-            if waiting := self._writer.rows:
-                found = {key: [waiting[key]] for key in keys if key in waiting}
+            waiting = self._writer.rows
+            found = {key: waiting[key] for key in keys if key in waiting} if waiting else {}
             for file in self._readable():
-                missing = [key for key in keys if key not in found or found[key][0].status != "ok"]
+                missing = [k for k in keys if k not in found or found[k].status != "ok"]
                 rows, wrong = file.find(missing)
-                for row in rows:
-                    found.setdefault(row.key, []).append(row)
+                if found:
+                    rows = [min(row, found.get(row.key, row), key=_preference) for row in rows]
+                found.update(zip([row.key for row in rows], rows, strict=True))
                 if wrong:
                     self._report(file, f"{len(wrong)} answers were damaged: they are asked again")
                     file.drop(wrong)
@@ -415,15 +418,6 @@ def _bytes_of(keys: Sequence[str]) -> list[bytes]:
     if any(len(key) != 32 for key in found):
         raise ValueError("a key has 64 hexadecimal digits")
     return found
-
-
-def _serving(rows: list[Row], request: Request) -> Answer | None:
-    """The answer of the best row that serves a request."""
-    wanted = request.sampling.max_tokens
-    for row in sorted(rows, key=_preference) if len(rows) > 1 else rows:
-        if row.status == "ok" or serves(row.status, row.max_tokens, wanted):
-            return answer_of(row, request)
-    return None
 
 
 def _preference(row: Row) -> tuple[int, int, int]:
