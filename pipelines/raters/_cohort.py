@@ -13,9 +13,9 @@ import polars as pl
 
 from pipelines.errors import ContractError, EngineError
 from pipelines.execution import Executor, LocalExecutor
-from pipelines.raters._facts import asked_of, models_of
+from pipelines.raters._facts import asked_of, disagreement_of, models_of
 from pipelines.raters._score import score_pairs
-from pipelines.raters.protocol import OK, Rater, for_personas
+from pipelines.raters.protocol import OK, Floats, Rater, for_personas
 from pipelines.seeding import hash_ids
 
 #: Pairs before the share of failed ones is judged, as for single calls (count).
@@ -40,8 +40,10 @@ class Scores(NamedTuple):
 
     #: Rows of `preference_scores`.
     frame: pl.DataFrame
-    #: Counts as in :func:`asked_of`, and CPU time of the process that scored.
+    #: Counts as in :func:`asked_of` and :func:`disagreement_of`, and CPU time of the process that
+    #: scored.
     asked: Counter[str]
+    disagreement: Floats
     cpu_seconds: float
 
 
@@ -61,6 +63,7 @@ class ScorePart:
     def __call__(self, part: Part) -> Scores:
         """Score a part; errors of :func:`pipelines.raters.score_pairs`."""
         cpu, before = time.process_time(), asked_of(self.rater)
+        disagreement = disagreement_of(self.rater)
         rater = for_personas(self.rater, part.vectors)
         frames: list[pl.DataFrame] = []
         for plan in self._groups(part.plan.sort("persona_id", "item_id")):
@@ -74,7 +77,12 @@ class ScorePart:
                 explain=self.explain,
             )
         frame = pl.concat(frames).sort("persona_id", "item_id")
-        return Scores(frame, asked_of(self.rater) - before, time.process_time() - cpu)
+        return Scores(
+            frame,
+            asked_of(self.rater) - before,
+            disagreement_of(self.rater) - disagreement,
+            time.process_time() - cpu,
+        )
 
     def _groups(self, plan: pl.DataFrame) -> list[pl.DataFrame]:
         """The plan, for raters that compute by hashes of items.
@@ -104,6 +112,8 @@ class CohortScores:
     #: Pairs scored, by status; what models were asked for them, as in :func:`asked_of` (counts).
     statuses: Counter[str] = field(default_factory=Counter)
     asked: Counter[str] = field(default_factory=Counter)
+    #: Of an ensemble, as in :func:`disagreement_of`.
+    disagreement: Floats = field(default_factory=lambda: np.zeros(3))
     #: Duration on the clock, and in CPU time of the processes that scored.
     seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -132,6 +142,7 @@ class CohortScores:
         for scores in (executor or LocalExecutor()).map(work, parts):
             self.statuses.update(dict(scores.frame["status"].value_counts().iter_rows()))
             self.asked += scores.asked
+            self.disagreement += scores.disagreement
             self.cpu_seconds += scores.cpu_seconds
             self.seconds += time.perf_counter() - began
             self._judge()

@@ -75,8 +75,8 @@ class EnsembleRater:
                 "raters of an ensemble need names that differ", where=", ".join(names)
             )
         self._raters = tuple(raters)
-        self._rated = 0
-        self._sums = np.zeros(2)
+        #: Pairs rated, and sums of total variations and spreads over them; copies share it.
+        self.disagreement = np.zeros(3)
 
     @property
     def scale(self) -> RatingScale:
@@ -125,8 +125,7 @@ class EnsembleRater:
         couples = [total_variation(a, b) for a, b in combinations(stacked, 2)]
         disagreement = np.where(ok, np.mean(couples, axis=0), np.nan)
         spread = np.where(ok, np.std([b.expected for b in batches], axis=0), np.nan)
-        self._rated += int(ok.sum())
-        self._sums += [disagreement[ok].sum(), spread[ok].sum()]
+        self.disagreement += [ok.sum(), disagreement[ok].sum(), spread[ok].sum()]
         versions = [b.prompt_version for b in batches if b.prompt_version is not None]
         return EnsembleBatch(
             self.scale,
@@ -141,7 +140,8 @@ class EnsembleRater:
 
     def metadata(self) -> dict[str, Any]:
         """Members and their mean disagreement over the pairs rated so far."""
-        means = self._sums / self._rated if self._rated else [None, None]
+        rated, *sums = self.disagreement.tolist()
+        means = [total / rated if rated else None for total in sums]
         return {
             "rater": self.name,
             "scale": self.scale.name,
@@ -149,9 +149,9 @@ class EnsembleRater:
             "by_hand": {"weights": "equal"},
             "members": {rater.name: rater.metadata() for rater in self._raters},
             "disagreement": {
-                "pairs": self._rated,
-                "mean_total_variation": None if means[0] is None else float(means[0]),
-                "mean_spread": None if means[1] is None else float(means[1]),
+                "pairs": int(rated),
+                "mean_total_variation": means[0],
+                "mean_spread": means[1],
             },
         }
 

@@ -12,7 +12,7 @@ import polars as pl
 from pipelines.personas import reading_counts
 from pipelines.raters._ensemble import EnsembleRater
 from pipelines.raters.llm import ListwiseRater, LLMRater
-from pipelines.raters.protocol import Rater
+from pipelines.raters.protocol import Floats, Rater
 from pipelines.raters.statistical import StatisticalRater
 from pipelines.seeding import combine, hash_ids
 
@@ -43,6 +43,11 @@ def asked_of(rater: Rater) -> Counter[str]:
             cached_tokens=tally.cached_tokens,
         )
     return asked
+
+
+def disagreement_of(rater: Rater) -> Floats:
+    """Pairs that an ensemble rated, and sums of its members' disagreement and spread."""
+    return rater.disagreement.copy() if isinstance(rater, EnsembleRater) else np.zeros(3)
 
 
 def persona_readings(
@@ -84,9 +89,9 @@ def scoring_facts(
         "pairs_per_second": round(scores.scored / seconds, 1),
     }
     if isinstance(rater, EnsembleRater):
-        apart = rater.metadata()["disagreement"]
-        facts["disagreement"] = apart["mean_total_variation"]
-        facts["spread"] = apart["mean_spread"]
+        rated, *sums = scores.disagreement.tolist()
+        apart = [total / rated if rated else None for total in sums]
+        facts["disagreement"], facts["spread"] = apart
     if readings:
         facts["personas"] = dict(readings)
     models = models_of(rater)
