@@ -356,15 +356,16 @@ def test_an_export_says_what_it_was_made_from(published: Path) -> None:
         for name in ("raw.movielens_links", "raw.movielens_movies", "raw.tmdb_movies")
     }
     assert items.run_id == "r1"
-    assert items.config == {}
     splits = store.current("movies.splits").manifest
     assert list(splits.inputs) == ["raw.movielens_ratings"]
-    assert splits.config == {
+    # Code and variables are those of the domain, which is built as a whole.
+    assert splits.code_version == items.code_version
+    assert splits.config == items.config
+    assert items.config == {
         name: value
         for name, value in dbt_vars(settings_of(published)).items()
-        if name.startswith("split_")
+        if name.startswith(("split_", "trait_"))
     }
-    assert splits.code_version != items.code_version
 
 
 def test_an_export_records_its_tests_as_checks(published: Path) -> None:
@@ -546,7 +547,7 @@ RAW_DAMAGE = {
 
 
 def test_every_blocking_test_notices_what_it_is_for(copy: Path) -> None:
-    store, settings = Store(copy), settings_of(copy)
+    store = Store(copy)
     commit(store, "raw.movielens_links", [*LINKS, (77, "0000077", 77)])
     commit(store, "raw.movielens_tags", [(1, 77, "x", 1)])
     commit(store, "raw.tmdb_missing", [*MISSING, (603, "not_found")])
