@@ -197,10 +197,10 @@ def _build(
 def _built_together(
     group: str, present: list[str], context: dg.AssetExecutionContext, models: warehouse.Project
 ) -> list[str]:
-    """The group, and those that one invocation of dbt can build with it.
+    """The group, those that one invocation can build with it, and those that they are made from.
 
-    Those of the same command whose raw tables earlier runs have read; else those of the same run
-    that are made from no other raw tables.
+    It can build those of the same command whose raw tables earlier runs have read; else those of
+    the same run that are made from no other raw tables.
     """
     if tag := context.run.tags.get(MODELS_TAG):
         others = {*tag.split(",")}
@@ -211,7 +211,9 @@ def _built_together(
             for name, assets in model_assets().items()
             if assets.keys & selected and {*models.sources(name)} <= {*models.sources(group)}
         }
-    return [name for name in present if name == group or name in others]
+    nodes = models.upstream(*(key for name in {group, *others} for key in models.members(name)))
+    needed = {models.groups[key] for key in nodes if key in models.groups}
+    return [name for name in present if name in needed]
 
 
 def _disk_fault(invocation: DbtCliInvocation, home: Path) -> StoreError | None:
