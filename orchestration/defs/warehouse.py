@@ -126,7 +126,7 @@ def _build(
     dbt: DbtCliResource,
     workbench: PipelineContext,
 ) -> Iterator[Any]:
-    """Build a group of models as a whole, with the ``present`` ones that are built after it."""
+    """Build a group of models as a whole, together with others of those ``present``."""
     settings, store = workbench.settings, workbench.store
     project = _manifest()  # as dbt starts with it: its files may change while it runs
     models = warehouse.Project(project)
@@ -144,8 +144,11 @@ def _build(
         groups = [
             name
             for name in _built_together(group, present, context, models)
-            if linked.keys() >= {*models.sources(name)}
-            and warehouse.up_to_date_outcomes(settings, project, name) is None
+            if name == group
+            or (
+                linked.keys() >= {*models.sources(name)}
+                and warehouse.up_to_date_outcomes(settings, project, name) is None
+            )
         ]
         command = ["build", "--exclude-resource-type", "unit_test"]
         command += ["--vars", json.dumps(warehouse.dbt_vars(settings))]
@@ -183,11 +186,11 @@ def _build(
             raise failure_of(full)
         failures = _failures(invocation.target_path)
         own = {key: text for key, text in failures.items() if models.groups.get(key) == group}
-        if failures and not own:
-            context.log.warning(f"{_first(failures)}: reported by the step that they belong to")
+        if warehouse.up_to_date_outcomes(settings, project, group) is not None:
+            context.log.warning(f"{_first(failures)}: the step that they belong to reports them")
             return
         raise dg.Failure(
-            description=_first(own) or str(invocation.get_error()),
+            description=_first(own or failures) or str(invocation.get_error()),
             # SQL that failed on these rows fails on them again; a warehouse that another
             # process holds was waited for above.
             allow_retries=False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from support.marts import commit_raw_rows
 
@@ -50,7 +51,9 @@ def test_one_invocation_builds_all_domains_and_failing_test_stops_its_own(home: 
     # The games and books were built by the first step; the last one showed its own failure.
     assert invocations(home) == ["games", "movies"]
     missing = Store(home).current("raw.tmdb_missing").read()
-    Store(home).commit("raw.tmdb_missing", missing.with_columns(tmdb_id=2), code_version="t")
+    Store(home).commit(
+        "raw.tmdb_missing", missing.with_columns(pl.col("tmdb_id") + 1), code_version="t"
+    )
     report = build(home)
     assert [step.name for step in report.steps] == ["dbt_games", "dbt_books", "dbt_movies"]
     assert report.checks_failed == []
