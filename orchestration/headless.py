@@ -29,11 +29,13 @@ from dagster._core.storage.tags import PARTITION_NAME_TAG
 
 from orchestration._interrupts import follow_parent, start_fork_server
 from orchestration.definitions import PRELOAD, SOURCE, build_defs, shared_defs
+from orchestration.defs.warehouse import MODELS_TAG, model_assets
 from orchestration.instance import end_dead_runs, open_instance
 from orchestration.naming import asset_key
 from pipelines import errors
 from pipelines.config import Settings, load_settings
 from pipelines.domains import DOMAINS
+from pipelines.sources import SOURCES
 from pipelines.stages import STAGES, check_models
 from pipelines.store import Store
 from pipelines.store.files import full_disk_error, full_disk_errors
@@ -64,6 +66,10 @@ class PlannedRun:
     job: str
     cohort: str
     steps: tuple[dg.AssetKey, ...]
+    #: Groups of dbt's models that this and later runs build.
+    models: tuple[str, ...] = ()
+    #: Runs in place of it and all later ones if it can't read a source.
+    otherwise: tuple[PlannedRun, ...] = ()
 
 
 @dataclass
@@ -166,9 +172,17 @@ def run_jobs(
         if workers:
             source = (json.dumps(overrides, default=str), str(config) if config else None)
             start_fork_server(PRELOAD, {SOURCE: json.dumps(source)})
-        reports = [
-            _run(defs, run, instance, folder, log_level, observe, source=source) for run in planned
-        ]
+        reports, queue = [], sources_first(planned)
+        while queue:
+            run, *queue = queue
+            try:
+                report = _run(defs, run, instance, folder, log_level, observe, source=source)
+            except (errors.SourceError, errors.ContractError):
+                if not run.otherwise:
+                    raise
+                queue = [*run.otherwise]
+            else:
+                reports.append(report)
     return replace(functools.reduce(operator.add, reports), seconds=time.perf_counter() - began)
 
 
@@ -195,6 +209,34 @@ def plan_runs(defs: dg.Definitions, jobs: Sequence[JobRun]) -> list[PlannedRun]:
         if steps:
             planned.append(PlannedRun(run.job, str(run.cohort), steps))
     return planned
+
+
+def sources_first(planned: Sequence[PlannedRun]) -> list[PlannedRun]:
+    """The plan with one run before its domains that reads the raw tables of all of them.
+
+    One invocation of dbt then builds the models of every domain. If a source can't be read, each
+    domain reads its own, so that those before the failing one are published.
+    """
+    models = {group: assets.keys for group, assets in model_assets().items()}
+    built = [{g for g, keys in models.items() if keys & {*run.steps}} for run in planned]
+    building = [number for number, groups in enumerate(built) if groups]
+    if len(building) < 2:
+        return [*planned]
+    raw = {asset_key("raw.world_files")}
+    raw |= {asset_key(dataset) for source in SOURCES.values() for dataset in source.datasets}
+    before, later = planned[: building[0]], planned[building[0] :]
+    first = replace(
+        later[0],
+        job="ingest",
+        steps=tuple(sorted({key for run in later for key in run.steps} & raw)),
+        otherwise=tuple(later),
+    )
+    groups = tuple(sorted(set().union(*built)))
+    rest = [
+        replace(run, steps=tuple(key for key in run.steps if key not in raw), models=groups)
+        for run in later
+    ]
+    return [run for run in (*before, first, *rest) if run.steps]
 
 
 def _job_name(name: str) -> str:
@@ -235,6 +277,7 @@ def _run(
     cohort = planned.cohort if partitioned else None
     selection = None if whole else list(planned.steps)
     run_config = {"loggers": {"console": {"config": {"log_level": log_level}}}}
+    tags = {MODELS_TAG: ",".join(planned.models)} if planned.models else {}
     report = RunReport(str(uuid.uuid4()), 0.0)
     watch = _Watch(observe, report)
     began = time.perf_counter()
@@ -247,13 +290,16 @@ def _run(
                 run_id=report.run_id,
                 partition_key=cohort,
                 run_config=run_config,
+                tags=tags,
                 asset_selection=selection,
                 raise_on_error=False,
             )
             events = result.all_events
         else:
             origin = (job.name, *source)
-            events = _run_in_workers(origin, cohort, run_config, selection, instance, watch)
+            if cohort:
+                tags[PARTITION_NAME_TAG] = cohort
+            events = _run_in_workers(origin, tags, run_config, selection, instance, watch)
     except KeyboardInterrupt:
         if watch.stopped_at is None:
             raise
@@ -266,7 +312,7 @@ def _run(
 
 def _run_in_workers(
     origin: tuple[str, str, str | None],
-    cohort: str | None,
+    tags: Mapping[str, str],
     run_config: Mapping[str, Any],
     selection: Sequence[dg.AssetKey] | None,
     instance: dg.DagsterInstance,
@@ -283,7 +329,7 @@ def _run_in_workers(
         definition,
         run_id=watch.report.run_id,
         run_config=run_config,
-        tags={**definition.run_tags, **({PARTITION_NAME_TAG: cohort} if cohort else {})},
+        tags={**definition.run_tags, **tags},
         asset_selection=chosen,
     )
     events = []

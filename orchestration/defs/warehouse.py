@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from collections.abc import Set as AbstractSet
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -24,13 +23,16 @@ from orchestration.results import failure_of, table, transient_retry
 from pipelines import warehouse
 from pipelines.config import Settings
 from pipelines.context import PipelineContext
-from pipelines.domains import DOMAINS
 from pipelines.errors import StoreError
 from pipelines.stages.s20_marts import DUCKDB_POOL, held_warehouse
 from pipelines.store.files import full_disk_error, full_disk_now
 from pipelines.worlds import prepare_world
 
-__all__ = ["GROUPS", "configured_models", "dbt_resource", "model_assets"]
+__all__ = ["MODELS_TAG", "configured_models", "dbt_resource", "model_assets"]
+
+#: Tag of a run: the groups of models that its command builds in this and later runs, with commas;
+#: their raw tables are there. One invocation of dbt builds them all.
+MODELS_TAG = "understudy/models"
 
 
 class _DbtCli(DbtCliResource):
@@ -64,23 +66,16 @@ def dbt_resource() -> dg.ResourceDefinition:
 #: Time for dbt to end after an interrupt before it is killed (seconds).
 DBT_GRACE = 3.0
 
-#: Models that are built together: dbt's selection and exclusion by name. A source that several
-#: domains are made from is a group of its own; everything else is its domain's.
-_SHARED = "tag:amazon"
-GROUPS: dict[str, tuple[str, str | None]] = {
-    "amazon": (_SHARED, None),
-    **{domain: (f"tag:{domain}", _SHARED) for domain in DOMAINS},
-}
+#: The models of sources that several domains are made from: a group of their own.
+_SHARED = "amazon"
 
 
 def _models(group: str) -> dg.AssetsDefinition:
-    select, exclude = GROUPS[group]
-
     @dbt_assets(
         manifest=manifest_path(),
         name=f"dbt_{group}",
-        select=select,
-        exclude=exclude,
+        select=f"tag:{group}",
+        exclude=None if group == _SHARED else f"tag:{_SHARED}",
         dagster_dbt_translator=ModelNames(),
         pool=DUCKDB_POOL,
         retry_policy=transient_retry,
@@ -92,10 +87,11 @@ def _models(group: str) -> dg.AssetsDefinition:
         workbench: dg.ResourceParam[PipelineContext],
     ) -> Iterator[Any]:
         world = prepare_world(workbench.settings)
-        if group in DOMAINS and group not in world.domains:
+        present = [name for name in warehouse.GROUPS if name in {_SHARED, *world.domains}]
+        if group not in present:
             context.log.warning(f"{group} are left out: no files for them in {world.folder}")
             return
-        yield from _build(group, context, dbt, workbench)
+        yield from _build(group, present, context, dbt, workbench)
 
     return models
 
@@ -103,7 +99,7 @@ def _models(group: str) -> dg.AssetsDefinition:
 @cache
 def model_assets() -> dict[str, dg.AssetsDefinition]:
     """The dbt models of each group."""
-    return {group: _models(group) for group in GROUPS}
+    return {group: _models(group) for group in warehouse.GROUPS}
 
 
 def configured_models(settings: Settings) -> list[dg.AssetsDefinition]:
@@ -125,38 +121,53 @@ def _manifest() -> dict[str, Any]:
 
 def _build(
     group: str,
+    present: list[str],
     context: dg.AssetExecutionContext,
     dbt: DbtCliResource,
     workbench: PipelineContext,
 ) -> Iterator[Any]:
+    """Build a group of models as a whole, together with others of those ``present``."""
     settings, store = workbench.settings, workbench.store
-    command = ["build", "--exclude-resource-type", "unit_test"]
-    command += ["--vars", json.dumps(warehouse.dbt_vars(settings))]
-    # Tests between this group and those before it run here; those with later ones wait.
-    command += ["--indirect-selection", "buildable"]
+    project = _manifest()  # as dbt starts with it: its files may change while it runs
+    models = warehouse.Project(project)
     with held_warehouse(workbench):
         linked = warehouse.link_sources(store)
         context.log.info(f"dbt reads {json.dumps(linked)}")
-        up_to_date = _up_to_date(context, workbench)
+        up_to_date = _up_to_date(group, context, workbench, project)
         if up_to_date is not None:
             context.log.info("nothing changed since these models were built and tested")
             yield from up_to_date
             return
-        if context.is_subset:
-            # Other models that the same change made out of date are built with the selected ones:
-            # the DuckDB file is never of two states, and dbt starts once, not once per layer.
-            names = _out_of_date(group, settings)
-            command += ["--select", " ".join(names)] if names else []
-        project = _manifest()  # as dbt starts with it: its files may change while it runs
+        groups = [
+            name
+            for name in _built_together(group, present, context, models)
+            if name == group
+            or (
+                linked.keys() >= {*models.sources(name)}
+                and warehouse.up_to_date_outcomes(settings, project, name) is None
+            )
+        ]
+        command = ["build", "--exclude-resource-type", "unit_test"]
+        command += ["--vars", json.dumps(warehouse.dbt_vars(settings))]
+        # Tests between these groups and those before them run here; those with later ones wait.
+        command += ["--indirect-selection", "buildable"]
+        command += ["--select", " ".join(f"tag:{name}" for name in groups)]
+        command += [] if _SHARED in groups else ["--exclude", f"tag:{_SHARED}"]
         target = dbt_program.prepared(
             warehouse.dbt_environment(settings),
             f"{group}-{context.run.run_id[:7]}",
             parsed_path(),
         )
-        invocation = dbt.cli(command, context=context, raise_on_error=False, target_path=target)
+        invocation = dbt.cli(
+            command,
+            manifest=project,
+            dagster_dbt_translator=ModelNames(),
+            raise_on_error=False,
+            target_path=target,
+        )
         # Rows and counts can be read once dbt has let go of the DuckDB file; checks wait with
         # the tables, or Dagster would take them for checks of the tables' last versions.
-        events = _streamed(invocation)
+        events = _streamed(invocation, context)
         try:
             warehouse.record_dbt_run(store.home, invocation.target_path, project)
         except StoreError as error:
@@ -166,32 +177,50 @@ def _build(
             # Somebody who has the DuckDB file open may do so for hours: it is said at once.
             failure.allow_retries = False
             raise failure from error
-        asked = context.op_execution_context.selected_output_names
-        events = [e for e in events if _asked(e, asked)]
         yield from _with_rows(events, workbench)
     if not invocation.is_successful():
         if full := _disk_fault(invocation, store.home):
             raise failure_of(full)
+        failures = _failures(invocation.target_path)
+        own = {key: text for key, text in failures.items() if models.groups.get(key) == group}
+        if warehouse.up_to_date_outcomes(settings, project, group) is not None:
+            context.log.warning(f"{_first(failures)}: the step that they belong to reports them")
+            return
         raise dg.Failure(
-            description=_first_failures(invocation.target_path) or str(invocation.get_error()),
+            description=_first(own or failures) or str(invocation.get_error()),
             # SQL that failed on these rows fails on them again; a warehouse that another
             # process holds was waited for above.
             allow_retries=False,
         )
 
 
-def _out_of_date(group: str, settings: Settings) -> list[str]:
-    """Names of the group's models that are out of date, and of the tests of them."""
-    specs = model_assets()[group].specs
-    ids = [str(spec.metadata["dagster_dbt/unique_id"]) for spec in specs]
-    return warehouse.out_of_date_names(settings, _manifest(), ids)
+def _built_together(
+    group: str, present: list[str], context: dg.AssetExecutionContext, models: warehouse.Project
+) -> list[str]:
+    """The group, those that one invocation can build with it, and those that they are made from.
+
+    It can build those of the same command whose raw tables earlier runs have read; else those of
+    the same run that are made from no other raw tables.
+    """
+    if tag := context.run.tags.get(MODELS_TAG):
+        others = {*tag.split(",")}
+    else:
+        selected = context.job_def.asset_layer.selected_asset_keys
+        others = {
+            name
+            for name, assets in model_assets().items()
+            if assets.keys & selected and {*models.sources(name)} <= {*models.sources(group)}
+        }
+    nodes = models.upstream(*(key for name in {group, *others} for key in models.members(name)))
+    needed = {models.groups[key] for key in nodes if key in models.groups}
+    return [name for name in present if name in needed]
 
 
 def _disk_fault(invocation: DbtCliInvocation, home: Path) -> StoreError | None:
     """The full disk or file size limit that a failed dbt run met, if it says so."""
     log = invocation.target_path / "dbt.log"
     text = log.read_text(encoding="utf-8", errors="replace")[-20_000:] if log.exists() else ""
-    reported = f"{_first_failures(invocation.target_path)} {invocation.get_error()} {text}"
+    reported = f"{_first(_failures(invocation.target_path))} {invocation.get_error()} {text}"
     return full_disk_error(reported, home)
 
 
@@ -212,11 +241,24 @@ def _start_fault(invocation: DbtCliInvocation, home: Path) -> StoreError | None:
     )
 
 
-def _streamed(invocation: DbtCliInvocation) -> list[Any]:
-    """The events of a dbt run; its process has ended when this returns or raises."""
+def _streamed(invocation: DbtCliInvocation, context: dg.AssetExecutionContext) -> list[Any]:
+    """Events of the selected models and tests; the process has ended when this returns or raises.
+
+    Of what was built beside them Dagster hears from the steps that it belongs to.
+    """
     invocation.termination_timeout_seconds = DBT_GRACE
+    models, tests = _selected(context)
+    selected = {*models, *tests}
+    events: list[Any] = []
     try:
-        return list(invocation.stream())
+        for message in invocation.stream_raw_events():
+            if message.raw_event["data"].get("node_info", {}).get("unique_id") in selected:
+                events += message.to_default_asset_events(
+                    invocation.manifest,
+                    invocation.dagster_dbt_translator,
+                    context,
+                    invocation.target_path,
+                )
     except subprocess.TimeoutExpired:
         # dbt did not end in time after the interrupt that this raises again.
         raise dg.DagsterExecutionInterruptedError from None
@@ -224,27 +266,38 @@ def _streamed(invocation: DbtCliInvocation) -> list[Any]:
         if invocation.process.poll() is None:
             invocation.process.kill()
             invocation.process.wait()
+    return events
 
 
-def _up_to_date(
-    context: dg.AssetExecutionContext, workbench: PipelineContext
-) -> list[dg.MaterializeResult[Any] | dg.AssetCheckResult] | None:
-    """Recorded results of the selected models and tests; None if dbt must run."""
-    settings, home = workbench.settings, workbench.store.home
+def _selected(
+    context: dg.AssetExecutionContext,
+) -> tuple[dict[str, dg.AssetKey], dict[str, dg.AssetCheckKey]]:
+    """The selected models and tests by dbt's unique id."""
     models = {
         str(spec.metadata["dagster_dbt/unique_id"]): spec.key
         for spec in context.assets_def.specs
         if spec.key in context.selected_asset_keys
     }
     tests = {
-        spec.key: str(spec.metadata["dagster_dbt/unique_id"])
+        str(spec.metadata["dagster_dbt/unique_id"]): spec.key
         for spec in context.assets_def.check_specs
         if spec.key in context.selected_asset_check_keys
     }
-    manifest = _manifest()
-    versions = warehouse.code_versions(settings, manifest)
-    outcomes = warehouse.up_to_date_outcomes(settings, manifest, [*models, *tests.values()])
-    if outcomes is None:
+    return models, tests
+
+
+def _up_to_date(
+    group: str,
+    context: dg.AssetExecutionContext,
+    workbench: PipelineContext,
+    project: dict[str, Any],
+) -> list[dg.MaterializeResult[Any] | dg.AssetCheckResult] | None:
+    """Recorded results of the selected models and tests; None if dbt must run."""
+    settings, home = workbench.settings, workbench.store.home
+    models, tests = _selected(context)
+    outcomes = warehouse.up_to_date_outcomes(settings, project, group)
+    # Definitions are older than the project if it was edited while Dagster runs.
+    if outcomes is None or not outcomes.keys() >= {*models, *tests}:
         return None
     views = warehouse.describe_models(
         home, models, memory_limit_mb=settings.runtime.memory_limit_mb
@@ -252,6 +305,7 @@ def _up_to_date(
     if len(views) < len(models):
         # The build records name relations that were dropped by hand.
         return None
+    versions = warehouse.code_versions(settings, project)
     made: list[dg.MaterializeResult[Any] | dg.AssetCheckResult] = [
         dg.MaterializeResult(
             models[key],
@@ -261,7 +315,7 @@ def _up_to_date(
         for key in outcomes
         if key in models
     ]
-    for key, unique_id in tests.items():
+    for unique_id, key in tests.items():
         found = outcomes[unique_id]
         result = dg.AssetCheckResult(
             passed=found.status == "pass",
@@ -274,13 +328,6 @@ def _up_to_date(
         )
         made.append(result if result.passed else _with_failing_rows(result, home))
     return made
-
-
-def _asked(event: Any, outputs: AbstractSet[str]) -> bool:
-    """False for what was built or tested beside the selected models."""
-    if isinstance(event, dg.Output):
-        return event.output_name in outputs
-    return not isinstance(event, dg.AssetObservation)
 
 
 def _with_rows(events: list[Any], workbench: PipelineContext) -> Iterator[Any]:
@@ -326,11 +373,16 @@ def _with_failing_rows(check: dg.AssetCheckResult, home: Path) -> dg.AssetCheckR
     return check._replace(metadata={**check.metadata, "failing_rows": shown})
 
 
-def _first_failures(target_path: Path) -> str:
+def _failures(target_path: Path) -> dict[str, str]:
+    """Messages of the models and tests that failed, by dbt's unique id."""
     path = target_path / "run_results.json"
     if not path.exists():
-        return ""
+        return {}
     results = json.loads(path.read_text(encoding="utf-8")).get("results", [])
     failed = [r for r in results if r["status"] in {"error", "fail"}]
-    lines = [f"{r['unique_id']}: {' '.join(str(r.get('message')).split())}" for r in failed[:3]]
-    return f"{len(failed)} dbt nodes failed: " + "; ".join(lines) if failed else ""
+    return {r["unique_id"]: " ".join(str(r.get("message")).split()) for r in failed}
+
+
+def _first(failures: dict[str, str]) -> str:
+    lines = [f"{key}: {text}" for key, text in list(failures.items())[:3]]
+    return f"{len(failures)} dbt nodes failed: " + "; ".join(lines) if failures else ""

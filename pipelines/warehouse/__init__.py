@@ -10,12 +10,13 @@ say was built and tested, and exports a mart only if its tests passed on exactly
 """
 
 from pipelines.warehouse._builds import (
+    GROUPS,
     MartEvidence,
     MartTest,
     Outcome,
+    Project,
     code_versions,
     mart_tests,
-    out_of_date_names,
     record_dbt_run,
     up_to_date_outcomes,
 )
@@ -29,12 +30,14 @@ from pipelines.warehouse._views import ModelView, describe_models, failing_rows
 
 __all__ = [
     "CODE_VERSION",
+    "GROUPS",
     "MARTS",
     "SOURCES",
     "MartEvidence",
     "MartTest",
     "ModelView",
     "Outcome",
+    "Project",
     "WarehouseLayout",
     "code_versions",
     "database_fault",
@@ -46,7 +49,6 @@ __all__ = [
     "linked_sources",
     "mart_build",
     "mart_tests",
-    "out_of_date_names",
     "record_dbt_run",
     "up_to_date_outcomes",
     "warehouse_lock",

@@ -108,18 +108,6 @@ def last_builds(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
         return {}
 
 
-def moved_views(connection: duckdb.DuckDBPyConnection, sources: str) -> set[str]:
-    """Names of views on files of another folder of sources: of a home that was moved.
-
-    ``sources`` is the folder as it stands in SQL.
-    """
-    query = """
-        select view_name from duckdb_views()
-        where not internal and contains(sql, 'read_parquet') and not contains(sql, ?)
-    """
-    return {str(name) for (name,) in connection.execute(query, [f"{sources}/"]).fetchall()}
-
-
 def plain_rows(
     connection: duckdb.DuckDBPyConnection, relation: str, limit: int
 ) -> list[dict[str, Any]] | None:

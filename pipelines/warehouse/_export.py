@@ -132,10 +132,10 @@ def _noted(
     query: str,
 ) -> list[tuple[Any, ...]]:
     """Rows of a domain's model ``int_<domain>__<kind>``; none if it has no such model."""
-    model = records.model(f"int_{dataset.partition('.')[0]}__{kind}")
-    if model is None or records.outcome(model) is None:
+    node = records.nodes.get(records.model(f"int_{dataset.partition('.')[0]}__{kind}") or "")
+    if node is None or node["status"] != "success":
         return []
-    return connection.execute(query.format(records.nodes[model]["relation"]), [dataset]).fetchall()
+    return connection.execute(query.format(node["relation"]), [dataset]).fetchall()
 
 
 def _check_columns(

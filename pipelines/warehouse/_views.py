@@ -62,15 +62,14 @@ def failing_rows(home: Path | str, test: str, *, limit: int = 20) -> list[dict[s
     """
     layout = WarehouseLayout(home_path(home))
     records = BuildRecords.load(layout.home)
-    tests = {n["name"]: (k, n) for k, n in records.tests()}
-    key, node = tests.get(test) or (test, records.nodes.get(test))
+    tests = {node["name"]: node for node in records.tests()}
+    node = tests.get(test) or records.nodes.get(test)
     if node is None or node["kind"] == "model":
         near = difflib.get_close_matches(test, list(tests), n=1)
         raise StoreError(
             f"dbt has no test {test!r}", hint=f"did you mean {near[0]}?" if near else None
         )
-    last = records.outcome(key)
-    if last is None or not last["failures"] or not node["relation"]:
+    if not node["failures"] or not node["relation"]:
         return []
     with open_warehouse(layout) as connection:
         return plain_rows(connection, node["relation"], limit) or []

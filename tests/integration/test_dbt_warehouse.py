@@ -356,15 +356,16 @@ def test_an_export_says_what_it_was_made_from(published: Path) -> None:
         for name in ("raw.movielens_links", "raw.movielens_movies", "raw.tmdb_movies")
     }
     assert items.run_id == "r1"
-    assert items.config == {}
     splits = store.current("movies.splits").manifest
     assert list(splits.inputs) == ["raw.movielens_ratings"]
-    assert splits.config == {
+    # Code and variables are those of the domain, which is built as a whole.
+    assert splits.code_version == items.code_version
+    assert splits.config == items.config
+    assert items.config == {
         name: value
         for name, value in dbt_vars(settings_of(published)).items()
-        if name.startswith("split_")
+        if name.startswith(("split_", "trait_"))
     }
-    assert splits.code_version != items.code_version
 
 
 def test_an_export_records_its_tests_as_checks(published: Path) -> None:
@@ -410,13 +411,11 @@ def test_a_rebuilt_mart_is_refused_until_its_tests_ran_again(copy: Path) -> None
         export_mart(store, "movies.items", settings)
     assert export_mart(store, "movies.splits", settings).rows == KEPT
     record_dbt_run(copy)
-    with pytest.raises(ContractError, match="7 blocking tests did not pass") as caught:
+    # The record is of the whole domain, and the run built one model of it.
+    with pytest.raises(StoreError, match="dbt has not built this model"):
         export_mart(store, "movies.items", settings)
-    stale = {t["name"]: t["status"] for t in caught.value.details["tests"]}
-    assert stale["movies_items_unique"] == "out of date"
-    # Tests that don't look at the rebuilt table still count.
-    assert "stg_movielens__links_name_known_films" not in stale
-    assert dbt(copy, "test", "--select", "movies_items").returncode == 0
+    assert {t.status for t in mart_tests(copy, "movies_items")} == {"never run"}
+    assert dbt(copy, "build").returncode == 0
     record_dbt_run(copy)
     assert export_mart(store, "movies.items", settings).rows == len(MOVIES)
 
@@ -548,7 +547,7 @@ RAW_DAMAGE = {
 
 
 def test_every_blocking_test_notices_what_it_is_for(copy: Path) -> None:
-    store, settings = Store(copy), settings_of(copy)
+    store = Store(copy)
     commit(store, "raw.movielens_links", [*LINKS, (77, "0000077", 77)])
     commit(store, "raw.movielens_tags", [(1, 77, "x", 1)])
     commit(store, "raw.tmdb_missing", [*MISSING, (603, "not_found")])
@@ -558,7 +557,6 @@ def test_every_blocking_test_notices_what_it_is_for(copy: Path) -> None:
             assert connection.execute(statement).fetchall()[0][0] > 0, statement
     # The views still read the home that this one was copied from.
     assert dbt(copy, "run", "--select", "staging.movielens", "staging.tmdb").returncode == 0
-    record_dbt_run(copy)
     assert dbt(copy, "test").returncode == 1
     record_dbt_run(copy)
     tests = {t.name: t for model in MOVIES_MARTS.values() for t in mart_tests(copy, model)}
@@ -570,16 +568,13 @@ def test_every_blocking_test_notices_what_it_is_for(copy: Path) -> None:
     for name in sorted(expected):
         assert failing_rows(copy, name), name
     assert failing_rows(copy, "movies_splits_shares")[0]["test_size"] is not None
-    # Its own sources are the same: it stays on record, and the damage is what refuses it.
-    with pytest.raises(ContractError, match="movies_human_users_unique"):
-        export_mart(store, "movies.human_users", settings)
 
 
 def test_other_settings_than_dbt_was_run_with_are_refused(published: Path) -> None:
     other = settings_of(published, splits={"test": 0.2, "min_interactions": 2})
     with pytest.raises(StoreError, match=r"built with split_test = 0.1, the settings say 0.2"):
         export_mart(Store(published), "movies.splits", other)
-    # A record per domain: the items wait for the same build.
+    # One record for the domain: the items wait for the same build.
     with pytest.raises(StoreError, match=r"built with split_test = 0.1"):
         export_mart(Store(published), "movies.items", other)
 

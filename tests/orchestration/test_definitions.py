@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,11 +11,14 @@ import dagster as dg
 import pytest
 
 from orchestration.assets import COHORTS
+from orchestration.dbt_project import manifest_path
 from orchestration.definitions import build_defs
 from orchestration.instance import open_instance
 from orchestration.naming import SHARED, asset_key
+from pipelines.config import Settings
 from pipelines.contracts import ABLATIONS, CONTRACTS, PUBLISHED
 from pipelines.domains import DOMAINS
+from pipelines.warehouse import Project, dbt_vars
 
 
 @pytest.fixture(scope="module")
@@ -197,3 +202,17 @@ def test_an_instance_knows_the_configured_cohort(
         assert instance.get_dynamic_partitions("movies_cohorts") == ["default"]
         assert (tmp_path / "dagster" / "dagster.yaml").exists()
         assert not instance.telemetry_enabled
+
+
+def test_variables_that_a_group_of_models_reads_are_in_its_key() -> None:
+    manifest = json.loads(manifest_path().read_text())
+    project, macros = Project(manifest), manifest["macros"]
+    for node, group in project.groups.items():
+        used, todo = set(), [node]
+        while todo:
+            key = todo.pop()
+            own = macros.get(key) or manifest["nodes"][key]
+            used |= {*re.findall(r"\bvar\('(\w+)'", own.get("macro_sql") or own["raw_code"])}
+            needs = own["depends_on"]["macros"]
+            todo += [n for n in needs if n != key and n in macros and "understudy" in n]
+        assert used <= project.key(group, {}, dbt_vars(Settings()))["vars"].keys(), node

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
-from orchestration.headless import JobRun, plan_runs
+from orchestration.headless import JobRun, PlannedRun, plan_runs, sources_first
+from orchestration.naming import asset_key
 from pipelines.errors import ConfigError
 
 COHORTS = dg.StaticPartitionsDefinition(["a", "b"])
@@ -81,3 +82,34 @@ def test_a_run_of_which_nothing_is_left_is_left_out(defs: dg.Definitions) -> Non
 def test_an_unknown_asset_is_an_error_that_names_the_nearest(defs: dg.Definitions) -> None:
     with pytest.raises(ConfigError, match="did you mean films"):
         plan_runs(defs, [JobRun("films", "a", ("flims",))])
+
+
+def _domain(name: str, dataset: str, model: str) -> PlannedRun:
+    keys = (
+        asset_key(f"raw.{dataset}"),
+        dg.AssetKey(["staging", model]),
+        dg.AssetKey([name, "items"]),
+    )
+    return PlannedRun(name, "a", tuple(sorted(keys)))
+
+
+def test_sources_of_all_domains_are_read_before_the_first_builds_its_models() -> None:
+    people = PlannedRun("personas", "a", (dg.AssetKey(["movies", "personas"]),))
+    movies = _domain("movies", "tmdb_movies", "stg_tmdb__movies")
+    books = _domain("books", "amazon_meta_2018", "stg_amazon__meta_2018")
+    plan = sources_first([people, movies, books])
+    assert [(run.job, run.models) for run in plan] == [
+        ("personas", ()),
+        ("ingest", ()),
+        ("movies", ("amazon", "movies")),
+        ("books", ("amazon", "movies")),
+    ]
+    assert {*plan[1].steps} == {asset_key("raw.tmdb_movies"), asset_key("raw.amazon_meta_2018")}
+    assert {*plan[1].steps, *plan[2].steps, *plan[3].steps} == {*movies.steps, *books.steps}
+    # A domain whose source can be read does not wait for another's.
+    assert plan[1].otherwise == (movies, books)
+
+
+def test_domain_alone_reads_its_sources_itself() -> None:
+    movies = _domain("movies", "tmdb_movies", "stg_tmdb__movies")
+    assert sources_first([movies]) == [movies]
