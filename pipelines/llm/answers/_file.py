@@ -198,9 +198,9 @@ class AnswerFile:
         aside = self.path.parent / "corrupt"
         staging = self._files.stage(holder_record())
         try:
-            made = AnswerFile(staging.path / self.path.name, staging.path)
-            count = self._copy_to(made)
-            made.close()
+            copy = AnswerFile(staging.path / self.path.name, staging.path)
+            count = self._copy_to(copy)
+            copy.close()
             self.close()
             self._files.make_folder(aside)
             with storage_errors(self.path):
@@ -212,7 +212,7 @@ class AnswerFile:
                 # A log that is not of the new file must not be there when that takes its name.
                 for path in self._paths()[1:]:
                     path.unlink(missing_ok=True)
-                made.path.replace(self.path)
+                copy.path.replace(self.path)
                 sync_folder(self.path.parent)
         finally:
             staging.drop()
@@ -222,7 +222,7 @@ class AnswerFile:
 
     def find(self, keys: Sequence[bytes]) -> tuple[list[Row], list[bytes]]:
         """Rows of some keys, in any order, and the keys of rows that are not what was stored."""
-        found: list[Row] = []
+        rows: list[Row] = []
         wrong: list[bytes] = []
         for at in range(0, len(keys), _KEYS):
             some = keys[at : at + _KEYS]
@@ -231,8 +231,8 @@ class AnswerFile:
                 if (row := _whole_row(fields)) is None:
                     wrong.append(fields[0])
                 else:
-                    found.append(row)
-        return found, wrong
+                    rows.append(row)
+        return rows, wrong
 
     def rows(
         self, words: str = "true", values: Sequence[Any] = ()
@@ -268,8 +268,11 @@ class AnswerFile:
 
     def close(self) -> None:
         """Close it; it opens again when it is used."""
-        if self._connection is not None and self._opened and self._opened[0] == os.getpid():
-            self._connection.close()
+        if self._connection is not None and self._opened:
+            if self._opened[0] == os.getpid():
+                self._connection.close()
+            else:
+                _PARENTS.append(self._connection)
         self._connection = None
 
     # -- inside ------------------------------------------------------------------------------
@@ -296,9 +299,7 @@ class AnswerFile:
         """The connection of this process to the file that has the name now."""
         status = self.path.stat()
         now = (os.getpid(), status.st_dev, status.st_ino)
-        if self._connection is not None and self._opened != now:
-            if self._opened and self._opened[0] != os.getpid():
-                _PARENTS.append(self._connection)
+        if self._opened != now:
             self.close()
         if self._connection is None:
             self._connection = self._connect("rw")
@@ -329,20 +330,20 @@ class AnswerFile:
             raise
         return connection
 
-    def _copy_to(self, made: AnswerFile) -> int:
+    def _copy_to(self, target: AnswerFile) -> int:
         """Store the rows of a damaged file in another one, from either end up to the damage."""
-        known: dict[int, str] = {}
+        documents: dict[int, str] = {}
         with suppress(IntegrityError):
-            known.update(self.identities())
-        made.store([], known)
+            documents.update(self.identities())
+        target.store([], documents)
         for order in ("", " DESC"):
             with suppress(IntegrityError):
                 rows = self.rows(f"true ORDER BY rowid{order}")
-                good = (row for _, row in rows if row and row.identity in known)
+                good = (row for _, row in rows if row and row.identity in documents)
                 while some := list(islice(good, _COPIED)):
-                    made.store(some, {})
+                    target.store(some, {})
                 break
-        [(count,)] = made.query("SELECT count(*) FROM answers")
+        [(count,)] = target.query("SELECT count(*) FROM answers")
         return int(count)
 
     @contextmanager

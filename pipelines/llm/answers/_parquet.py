@@ -104,8 +104,8 @@ def adopt_parts(home: Path, file_of: Callable[[Scope | None], AnswerFile]) -> No
 
 def _parts(folder: Path) -> list[Path]:
     """Parts of an earlier version, the oldest first."""
-    found = [*folder.glob("part-*.parquet"), *folder.glob("tables/*/*/part-*.parquet")]
-    return sorted(found, key=lambda path: path.name)
+    parts = [*folder.glob("part-*.parquet"), *folder.glob("tables/*/*/part-*.parquet")]
+    return sorted(parts, key=lambda path: path.name)
 
 
 def _scope(name: str) -> Scope:

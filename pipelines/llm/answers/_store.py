@@ -141,8 +141,8 @@ class AnswerStore:
             self._writer.seconds = serving.commit_seconds
             self._keep_requests = serving.keep_requests
             if serving.api_key is not None and serving.api_key.get_secret_value():
-                found = {*self._secrets, serving.api_key.get_secret_value()}
-                self._secrets = tuple(sorted(found))
+                secrets = {*self._secrets, serving.api_key.get_secret_value()}
+                self._secrets = tuple(sorted(secrets))
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -160,16 +160,17 @@ class AnswerStore:
             The disk is full or can't be written. The answers stay in memory: `flush` tries again.
         """
         answers = list(answers)
-        made = answer_keys(identity, (a.request for a in answers)) if keys is None else list(keys)
+        if keys is None:
+            keys = answer_keys(identity, (answer.request for answer in answers))
         out = []
         with self._lock:
             number, document = self._identity(identity)
-            for answer, key in zip(answers, made, strict=True):
-                kept = clean(answer, self._secrets)
-                request = self._question(kept.request)
-                row = row_of(kept, key, number, self._writer.moment(), request)
+            for answer, key in zip(answers, keys, strict=True):
+                cleaned = clean(answer, self._secrets)
+                request = self._question(cleaned.request)
+                row = row_of(cleaned, key, number, self._writer.moment(), request)
                 self._writer.add(row, document)
-                out.append(kept)
+                out.append(cleaned)
         return out
 
     def flush(self) -> int:
@@ -192,24 +193,24 @@ class AnswerStore:
         Raises :class:`StoreError` if the store can't be read, or where an answer is missing and
         can't be stored, :class:`IntegrityError` if a file is damaged.
         """
-        raw = _bytes_of(keys)
-        found = self._find(raw)
-        if len(found) < len(set(keys)):
+        digests = _bytes_of(keys)
+        rows = self._find(digests)
+        if len(rows) < len(set(keys)):
             with self._lock:
-                # Before the rest is asked and paid for: can it be stored?
+                # Before the others are asked and paid for: can they be stored?
                 self._writer.file.create()
         out: list[Answer | None] = []
-        for key, request in zip(raw, requests, strict=True):
-            row = found.get(key)
-            wanted = request.sampling.max_tokens
-            useful = row and (row.status == "ok" or serves(row.status, row.max_tokens, wanted))
+        for digest, request in zip(digests, requests, strict=True):
+            row = rows.get(digest)
+            limit = request.sampling.max_tokens
+            useful = row and (row.status == "ok" or serves(row.status, row.max_tokens, limit))
             out.append(answer_of(row, request) if row and useful else None)
         return out
 
     def get(self, keys: Sequence[str]) -> dict[str, StoredAnswer]:
         """The stored answer of each key that has one; errors as of `look_up`."""
-        found = self._find(_bytes_of(list(dict.fromkeys(keys))))
-        return {key.hex(): self._stored(row) for key, row in found.items()}
+        rows = self._find(_bytes_of(list(dict.fromkeys(keys))))
+        return {digest.hex(): self._stored(row) for digest, row in rows.items()}
 
     def select(
         self, *, key: str = "", statuses: Collection[Status] = (), model: str = "", limit: int = 20
@@ -334,17 +335,17 @@ class AnswerStore:
         """Rows of keys: of those that are waiting, of this scope and of no table, the best."""
         with self._lock:
             waiting = self._writer.rows
-            found = {key: waiting[key] for key in keys if key in waiting} if waiting else {}
+            best = {key: waiting[key] for key in keys if key in waiting} if waiting else {}
             for file in self._readable():
-                missing = [k for k in keys if k not in found or found[k].status != "ok"]
+                missing = [k for k in keys if k not in best or best[k].status != "ok"]
                 rows, wrong = file.find(missing)
-                if found:
-                    rows = [min(row, found.get(row.key, row), key=_preference) for row in rows]
-                found.update(zip([row.key for row in rows], rows, strict=True))
+                if best:
+                    rows = [min(row, best.get(row.key, row), key=_preference) for row in rows]
+                best.update(zip([row.key for row in rows], rows, strict=True))
                 if wrong:
                     self._report(file, f"{len(wrong)} answers were damaged: they are asked again")
                     file.drop(wrong)
-        return found
+        return best
 
     def _readable(self) -> list[AnswerFile]:
         """Files that a look-up reads."""
@@ -414,10 +415,10 @@ _RANK = {"ok": 0, "truncated": 1, "refused": 2, "invalid": 3, "engine_error": 4}
 
 
 def _bytes_of(keys: Sequence[str]) -> list[bytes]:
-    found = list(map(bytes.fromhex, keys))
-    if any(len(key) != 32 for key in found):
+    digests = list(map(bytes.fromhex, keys))
+    if any(len(digest) != 32 for digest in digests):
         raise ValueError("a key has 64 hexadecimal digits")
-    return found
+    return digests
 
 
 def _preference(row: Row) -> tuple[int, int, int]:
