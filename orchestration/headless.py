@@ -248,6 +248,7 @@ def _job_name(name: str) -> str:
 
 
 def _selected(job: dg.JobDefinition, names: Sequence[str]) -> list[dg.AssetKey]:
+    """The named assets; with a model those of its group, which dbt builds as a whole."""
     known = {key.to_user_string(): key for key in job.asset_layer.selected_asset_keys}
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -257,7 +258,9 @@ def _selected(job: dg.JobDefinition, names: Sequence[str]) -> list[dg.AssetKey]:
             where=unknown[0],
             hint=f"did you mean {near[0]}?" if near else f"such as {min(known)}",
         )
-    return [known[name] for name in names]
+    keys = {known[name] for name in names}
+    groups = (assets.keys for assets in model_assets().values() if assets.keys & keys)
+    return sorted(keys.union(*groups) & job.asset_layer.selected_asset_keys)
 
 
 def _run(

@@ -131,7 +131,7 @@ def _build(
     project = _manifest()  # as dbt starts with it: its files may change while it runs
     models = warehouse.Project(project)
     with held_warehouse(workbench):
-        linked = warehouse.link_sources(store)
+        linked = warehouse.link_sources(store, required=models.sources(group))
         context.log.info(f"dbt reads {json.dumps(linked)}")
         up_to_date = _up_to_date(group, context, workbench, project)
         if up_to_date is not None:
