@@ -5,6 +5,7 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
+from orchestration.defs.warehouse import model_assets
 from orchestration.headless import JobRun, PlannedRun, plan_runs, sources_first
 from orchestration.naming import asset_key
 from pipelines.errors import ConfigError
@@ -91,6 +92,14 @@ def _domain(name: str, dataset: str, model: str) -> PlannedRun:
         dg.AssetKey([name, "items"]),
     )
     return PlannedRun(name, "a", tuple(sorted(keys)))
+
+
+def test_a_selected_model_brings_the_models_that_dbt_builds_with_it() -> None:
+    models = model_assets()["games"]
+    job = dg.define_asset_job("games", dg.AssetSelection.assets(*models.keys))
+    defs = dg.Definitions(assets=[models], jobs=[job], resources={"dbt": None, "workbench": None})
+    [run] = plan_runs(defs, [JobRun("games", "default", ("marts/games_items",))])
+    assert {*run.steps} == {*models.keys}
 
 
 def test_sources_of_all_domains_are_read_before_the_first_builds_its_models() -> None:
