@@ -232,11 +232,11 @@ def sources_first(planned: Sequence[PlannedRun]) -> list[PlannedRun]:
         otherwise=tuple(later),
     )
     groups = tuple(sorted(set().union(*built)))
-    rest = [
+    domains = [
         replace(run, steps=tuple(key for key in run.steps if key not in raw), models=groups)
         for run in later
     ]
-    return [run for run in (*before, first, *rest) if run.steps]
+    return [run for run in (*before, first, *domains) if run.steps]
 
 
 def _job_name(name: str) -> str:

@@ -182,12 +182,12 @@ def _build(
         if full := _disk_fault(invocation, store.home):
             raise failure_of(full)
         failures = _failures(invocation.target_path)
-        own = {key: text for key, text in failures.items() if models.groups.get(key) == group}
+        of_group = {k: text for k, text in failures.items() if models.groups.get(k) == group}
         if warehouse.up_to_date_outcomes(settings, project, group) is not None:
             context.log.warning(f"{_first(failures)}: the step that they belong to reports them")
             return
         raise dg.Failure(
-            description=_first(own or failures) or str(invocation.get_error()),
+            description=_first(of_group or failures) or str(invocation.get_error()),
             # SQL that failed on these rows fails on them again; a warehouse that another
             # process holds was waited for above.
             allow_retries=False,

@@ -145,10 +145,10 @@ class RayExecutor:
 
     def _compare(self, work: Work[Any, Any], shared: Any, options: Mapping[str, Any]) -> None:
         """Ask one worker for its versions: ConfigError if they are others."""
-        asked = ray.remote(max_retries=0, **options)(_versions).remote(shared)
-        ready, _ = ray.wait([asked], timeout=_PATIENCE)
+        reference = ray.remote(max_retries=0, **options)(_versions).remote(shared)
+        ready, _ = ray.wait([reference], timeout=_PATIENCE)
         if not ready:
-            ray.cancel(asked, force=True)
+            ray.cancel(reference, force=True)
             free = ray.available_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
             raise EngineError(
                 f"no worker started within {_PATIENCE:g} s: {free:g} CPUs are free, a part needs "
@@ -157,7 +157,7 @@ class RayExecutor:
                 hint="wait for other jobs, add nodes, or lower execution.cpus",
             )
         try:
-            there = ray.get(asked)
+            there = ray.get(reference)
         except _LOST as error:
             raise EngineError(
                 f"the first worker died ({type(error).__name__})",

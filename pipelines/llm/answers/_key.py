@@ -103,8 +103,8 @@ EXCLUDED: Mapping[str, str] = MappingProxyType(
         "serving.gpu_memory": "how much of a GPU is used",
         "serving.kv_cache_gib": "how much memory is used",
         "serving.max_context": "requests beyond it are `invalid`; forget those to ask again",
-        "serving.commit_every": "how many answers a stored part has",
-        "serving.commit_seconds": "how often parts are stored",
+        "serving.commit_every": "how many answers are committed together",
+        "serving.commit_seconds": "how often answers are committed",
         "serving.keep_requests": "whether the question is stored beside the answer",
     }
 )

@@ -434,8 +434,8 @@ def _condition(
     if statuses:
         words.append(f"status IN ({','.join('?' * len(statuses))})")
     if model:
-        known = file.identities().items()
-        numbers = [number for number, text in known if model in identity_of(text).model]
+        documents = file.identities().items()
+        numbers = [number for number, text in documents if model in identity_of(text).model]
         words.append(f"identity IN ({','.join('?' * len(numbers))})")
         values += numbers
     return " AND ".join(words), values

@@ -207,12 +207,30 @@ def test_only_rows_that_serve_the_budget_are_found(home: Path) -> None:
 def test_ok_stays_and_a_failed_call_replaces_nothing(home: Path) -> None:
     [key] = answer_keys(IDENTITY, [question(1)])
     store = AnswerStore(home)
-    for status in ("engine_error", "invalid", "engine_error", "truncated", "ok", "truncated", "ok"):
-        store.add(IDENTITY, [answer(question(1), status, text=f"as {status}")])
+    for status, stays in (
+        ("engine_error", "engine_error"),
+        ("invalid", "invalid"),
+        ("engine_error", "invalid"),
+        ("truncated", "truncated"),
+        ("ok", "ok"),
+        ("truncated", "ok"),
+        ("engine_error", "ok"),
+    ):
+        store.add(IDENTITY, [answer(question(1), status)])
         store.flush()
-        seen = store.get([key])[key].status
-        assert seen == ("invalid" if status == "engine_error" and seen == "invalid" else seen)
-    assert (seen, stored(home)) == ("ok", 1)
+        assert AnswerStore(home).get([key])[key].status == stays
+    assert stored(home) == 1
+
+
+@pytest.mark.parametrize("flush", [True, False])
+def test_the_first_ok_stays_on_disk_and_in_memory(home: Path, flush: bool) -> None:
+    [key] = answer_keys(IDENTITY, [question(1)])
+    store = AnswerStore(home)
+    for text in ("first", "second"):
+        store.add(IDENTITY, [answer(question(1), text=text)])
+        if flush:
+            store.flush()
+    assert store.get([key])[key].text == "first"
 
 
 def test_what_failed_has_no_distribution_and_no_text(home: Path) -> None:
