@@ -461,19 +461,11 @@ def _scale_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
 
 def _smoke(engine: Engine) -> Finding:
     """Finding on the answer to a test prompt."""
-    from pipelines.llm.engines import Choice, Message, Request
+    from pipelines.llm.engines import TRIAL_RATING
 
-    options = tuple("12345")
-    request = Request(
-        (
-            Message("system", "You rate films with 1 to 5 stars. Answer with the number alone."),
-            Message("user", "A quiet drama about two friends and a boat. How many stars?"),
-        ),
-        constraint=Choice(options),
-    )
     began = time.perf_counter()
     try:
-        [answer] = engine.submit([request])
+        [answer] = engine.submit([TRIAL_RATING])
     except UnderstudyError as error:
         return _failed(error)
     return _judged(answer, time.perf_counter() - began)

@@ -78,11 +78,14 @@ class ChatServer:
         self._server.shutdown()
         self._server.server_close()
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
     def connect(self, *, draws: int = 0, **serving: Any) -> OpenAIEngine:
         """An engine on the server."""
-        address = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
         return OpenAIEngine(
             EngineSettings(kind="openai", model="qwen3:8b", draws=draws),
-            ServingSettings(base_url=address, **({"retries": 1} | serving)),
+            ServingSettings(base_url=self.url, **({"retries": 1} | serving)),
             pause=0.01,
         )

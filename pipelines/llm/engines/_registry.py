@@ -61,6 +61,16 @@ def load_engine(engine: EngineSettings, serving: ServingSettings) -> Engine:
     return _class_of(engine).open(engine, serving)
 
 
+#: A rating that doctor and a run ask for before work begins.
+TRIAL_RATING = Request(
+    (
+        Message("system", "You rate films with 1 to 5 stars. Answer with the number alone."),
+        Message("user", "A quiet drama about two friends and a boat. How many stars?"),
+    ),
+    constraint=Choice(tuple("12345")),
+)
+
+
 def check_engine(
     engine: EngineSettings, serving: ServingSettings, *, choices: bool = False
 ) -> None:
@@ -91,8 +101,7 @@ def check_engine(
         return
     with closing(cls.open(engine, serving)) as opened:
         if choices:
-            request = Request((Message("user", "Yes or no?"),), constraint=Choice(("yes", "no")))
-            [answer] = opened.submit([request])
+            [answer] = opened.submit([TRIAL_RATING])
             if answer.status == "invalid":
                 raise EngineError(
                     "the model can't be asked for ratings",

@@ -9,13 +9,15 @@ import math
 import re
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 from support.chat_server import ChatServer, RefusalError, reply
 
+from pipelines.config import Settings
 from pipelines.errors import EngineError
-from pipelines.llm.engines import Answer, Choice, Engine, Request, Sampling
+from pipelines.llm.engines import Answer, Choice, Engine, Request, Sampling, check_engine
 from pipelines.llm.engines.testing import question
 from pipelines.llm.grammars import explanation, sentence_plan
 from pipelines.llm.grammars._parts import Blank
@@ -192,6 +194,22 @@ def test_free_answers_count_for_the_option_they_name() -> None:
     # Two of the eight begin with a mark and name another; three are no mark at all.
     assert answer.probabilities == pytest.approx((0, 0, 0.2, 0, 0, 0, 0, 0.2, 0.6, 0))
     assert answer.mass == pytest.approx(5 / 8)
+
+
+@pytest.mark.parametrize(("answer", "usable"), [("4", True), ("I can't say.", False)])
+def test_ratings_are_tried_with_a_rating(answer: str, *, usable: bool) -> None:
+    """A server of a rating model has no yes or no."""
+    with ChatServer(lambda _: reply(answer)) as server:
+        settings = Settings(
+            engine={"kind": "openai", "model": "m", "draws": 4}, serving={"base_url": server.url}
+        )
+        tried = (
+            nullcontext()
+            if usable
+            else pytest.raises(EngineError, match="can't be asked for ratings")
+        )
+        with tried:
+            check_engine(settings.engine, settings.serving, choices=True)
 
 
 def test_unreadable_replies_are_quoted() -> None:
