@@ -127,10 +127,9 @@ class Soak:
                 found += store.verify(f"{name}@latest", lineage=True).problems
             except UnderstudyError as error:
                 found.append(str(error))
-            if DOMAINS[name].personas:
-                scores = store.current(f"{name}.preference_scores").read()
-                unscored = scores.filter(scores["status"] != "ok").height
-                found += [f"{unscored} pairs of {name} without a score"] * bool(unscored)
+            scores = store.current(f"{name}.preference_scores").read()
+            unscored = scores.filter(scores["status"] != "ok").height
+            found += [f"{unscored} pairs of {name} without a score"] * bool(unscored)
         found += [f"left in staging: {p.name}" for p in (home / "_staging").iterdir()]
         after = _answers(home)
         found += [f"answers: {before} before, {after} after"] * (after < before)
