@@ -104,6 +104,8 @@ def test_articles_and_sentence_openings_are_right(cohort):
     assert not sounded.str.contains(r"\b[Aa] [aeiouAEIOU]").any()
     assert not texts.str.contains(r"\b[Aa]n (?:[b-df-gj-np-tv-z]|h[^o])").any()
     assert not texts.str.contains(r"\b[Aa] (8|11|18)\b|\b[Aa] 8\d\b").any()
+    assert not texts.str.contains(r"\b(?i:one) \w+[a-rt-z]s a (week|month)\b").any()
+    assert not texts.str.contains(r"\b(?i:two|three) \w*[a-rt-z] a (week|month)\b").any()
     assert not texts.str.contains(r"  | ,| \.|\.\.|,\.").any()
     assert all(s[0].isupper() or s[0].isdigit() for t in texts for s in sentences(t))
     assert texts.str.contains(r"[.!?]$").all()
