@@ -24,8 +24,8 @@ tables = {
     "tags": ("userId,movieId,tag,timestamp", []),
 }
 folder = Path(sys.argv[1])
-files = folder / "movielens" / "ml-latest-small"
-files.mkdir(parents=True)
+files = folder / "movielens" / "mine"
+files.mkdir(parents=True, exist_ok=True)
 for name, (header, rows) in tables.items():
     lines = [header, *(",".join(map(str, row)) for row in rows)]
     (files / f"{name}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")

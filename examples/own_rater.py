@@ -1,7 +1,7 @@
 """A rater of your own: every persona gives the item's mean rating in the training split.
 
 python examples/own_rater.py
-understudy run --set scoring.rater=own_rater:ItemMean    # a release with its scores
+understudy run --set scoring.rater=examples/own_rater.py:ItemMean    # a release with its scores
 """
 
 import numpy as np
@@ -35,7 +35,7 @@ class ItemMean:
 
 
 if __name__ == "__main__":
-    env = RecommendationEnv("movies@latest", rater="own_rater:ItemMean")
+    env = RecommendationEnv("movies@latest", rater=f"{__file__}:ItemMean")
     _, info = env.reset(seed=0)
     print(info["description"])
     for film in env.catalogue.popularity[:5]:

@@ -22,6 +22,7 @@ from orchestration._interrupts import bounded_end
 from pipelines.cli import options as cli
 from pipelines.config import load_settings
 from pipelines.paths import home_path
+from pipelines.progress import listening
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -100,11 +101,12 @@ def run(
     with (
         bounded_end(END_AFTER, f"error: {cli.INTERRUPTED}"),
         shown,
+        listening(shown.progress),
         full_disk_errors(tree.runtime.folder),
     ):
         from orchestration.headless import run_jobs
 
-        plan = plan_jobs(job, tree, shown.progress)
+        plan = plan_jobs(job, tree)
         if select and job == "everything":
             # The steps asked for may be of any domain, each with its own cohorts.
             plan = replace(plan, jobs=_selected(select, tree))
@@ -119,7 +121,6 @@ def run(
             overrides=overrides,
             config=config,
             observe=shown.step,
-            progress=shown.progress,
         )
     published = [d for d in plan.domains if not select or f"releases/{d}" in select]
     payload = _payload(report, tree, job, published, plan)
@@ -211,7 +212,7 @@ class Plan:
     unused: Sequence[str] = ()
 
 
-def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
+def plan_jobs(job: str, tree: Settings) -> Plan:
     """The runs behind ``--job``.
 
     Imported personas come before the releases, which hold them beside the standing cohorts.
@@ -237,7 +238,7 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
         own = cohort_domain(tree.personas.cohort, tree.personas.domain)
         tables = (asset_key(f"{own}.{table}") for table in ("personas", "persona_embeddings"))
         return Plan([JobRun("personas", select=tuple(k.to_user_string() for k in tables))], [], [])
-    world = prepare_world(tree, progress=progress)
+    world = prepare_world(tree)
     if job == "ingest":
         return Plan([JobRun(job)], [], [], world.unread, world.unused)
     wanted = list(DOMAINS) if job == "everything" else [job]
@@ -516,14 +517,22 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
         of_home = "" if own else f" --home {shlex.quote(home)}"
         argument = "" if own else f", home={home!r}"
         first = payload["releases"][0]["domain"]
+        generated = all(one["world"].startswith("sample") for one in payload["releases"])
+        own_files = (
+            [
+                (
+                    f"{program} run --data <folder>{of_home}",
+                    "run the same on real files (docs/data.md)",
+                )
+            ]
+            if generated
+            else []
+        )
         lines = (
             (f"{program} episode{of_home}", "watch a simulated user rate what it is shown"),
             (f"{program} release show{of_home}", "what was published, and how it was checked"),
             (f"{program} ui{of_home}", f"the DAG in your browser: {payload['ui']}"),
-            (
-                f"{program} run --data <folder>{of_home}",
-                "run the same on real files (docs/data.md)",
-            ),
+            *own_files,
         )
         width = max(len(command) for command, _ in lines)
         screen.print(

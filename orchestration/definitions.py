@@ -24,7 +24,6 @@ from orchestration.launchpad import workbench_resource
 from orchestration.resources import MODEL_TAG
 from pipelines.config import Settings
 from pipelines.context import PipelineContext
-from pipelines.downloads import Progress
 from pipelines.extras import missing_package
 from pipelines.stages import STAGES
 from sim.stages import policies_stage
@@ -56,7 +55,6 @@ def build_defs(
     executor: dg.ExecutorDefinition | None = None,
     overrides: Mapping[str, Any] | None = None,
     config: Path | None = None,
-    progress: Progress | None = None,
 ) -> dg.Definitions:
     """Definitions over a given home and settings.
 
@@ -70,13 +68,11 @@ def build_defs(
         Settings that win over file and environment, nested.
     config
         Settings file; default as `pipelines.config.load_settings` finds it.
-    progress
-        Called with (stage, done, total) by slow steps.
     """
     merged: dict[str, Any] = dict(overrides or {})
     if home is not None:
         merged["runtime"] = {**merged.get("runtime", {}), "home": str(home)}
-    workbench = PipelineContext(merged, config, *([progress] if progress else []))
+    workbench = PipelineContext(merged, config)
     settings = workbench.settings
     policy = policies_stage(settings.training.domain)
     return dg.Definitions(

@@ -118,7 +118,6 @@ def run_jobs(
     config: Path | None = None,
     log_level: str = "CRITICAL",
     observe: Observer = lambda *_: None,
-    progress: Callable[[str, int, int | None], None] | None = None,
 ) -> RunReport:
     """Materialise jobs; each run is recorded in the home's Dagster instance.
 
@@ -127,8 +126,9 @@ def run_jobs(
     ``runtime.executor`` says where the steps run: in this process, or in several.
 
     Overrides and configuration are as for `build_defs`; of Dagster's own log, ``log_level`` reaches
-    the terminal, and all of it is kept for the UI. ``observe`` is called as steps start and end,
-    ``progress`` as slow steps advance. Of steps in other processes neither log nor advance is seen.
+    the terminal, and all of it is kept for the UI. ``observe`` is called as steps start and end;
+    whoever listens (:mod:`pipelines.progress`) hears how slow steps advance. Of steps in other
+    processes neither log nor advance is seen.
 
     Raises
     ------
@@ -162,7 +162,6 @@ def run_jobs(
             executor=dg.in_process_executor,
             overrides=overrides,
             config=config,
-            progress=progress,
         )
         planned = plan_runs(defs, jobs)
         for run in planned:

@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+import re
+
 import polars as pl
 
-__all__ = ["BLOCK", "PAIRS", "PERSONAS", "block_size", "cohort_of", "in_cohort"]
+from pipelines.errors import ConfigError
+
+__all__ = [
+    "BLOCK",
+    "COHORT_NAME",
+    "PAIRS",
+    "PERSONAS",
+    "block_size",
+    "check_cohort_name",
+    "cohort_of",
+    "in_cohort",
+]
+
+#: Pattern of a cohort's name, and the same in words.
+COHORT_NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
+_NAME_IN_WORDS = "lower-case letters, digits and hyphens, 63 at most"
 
 #: Personas of a cohort whose rows are stored in the same files at most (count).
 BLOCK = 100_000
 #: Personas, and pairs unless one persona has more, that are planned and scored together at most
 #: (counts): what of them is in memory stays far below 2 GB (benchmarks/scale).
 PERSONAS, PAIRS = 50_000, 2_097_152
+
+
+def check_cohort_name(name: str) -> str:
+    """The name; ConfigError unless it is of lower-case letters, digits and hyphens (63 at most).
+
+    >>> check_cohort_name("2026-w47")
+    '2026-w47'
+    """
+    if not re.fullmatch(COHORT_NAME, name):
+        raise ConfigError("not a cohort's name", where=repr(name), hint=_NAME_IN_WORDS)
+    return name
 
 
 def block_size(pairs: int, *, most: int = PAIRS) -> int:

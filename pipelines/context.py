@@ -1,4 +1,4 @@
-"""The context of a pipeline: settings, store and a way to report progress."""
+"""The context of a pipeline: settings and store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config import Settings, load_settings
-from pipelines.downloads import Progress, no_progress
 from pipelines.store import Store
 
 __all__ = ["PipelineContext"]
@@ -23,15 +22,11 @@ class PipelineContext:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     #: Settings file; default as `pipelines.config.load_settings` finds it.
     config: Path | None = None
-    #: Called with (step, done, total or None) by slow steps.
-    progress: Progress = no_progress
 
     @classmethod
-    def of(
-        cls, store: Store, settings: Settings, *, progress: Progress = no_progress
-    ) -> PipelineContext:
+    def of(cls, store: Store, settings: Settings) -> PipelineContext:
         """The context of a store and settings that are open already."""
-        made = cls(progress=progress)
+        made = cls()
         vars(made).update(store=store, settings=settings)
         return made
 

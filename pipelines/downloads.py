@@ -7,18 +7,19 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import orjson
 
 from pipelines.errors import LockedError, SourceError, SourceUnavailableError, StoreError
+from pipelines.progress import advance
 from pipelines.retrying import TRANSIENT_STATUS, backoff, retry_after
 
 if TYPE_CHECKING:
     import httpx
     import tenacity
 
-__all__ = ["Download", "Progress", "fetch", "no_progress"]
+__all__ = ["Download", "fetch"]
 
 _BLOCK = 1 << 20
 #: Tries in a row that bring no new byte before giving up.
@@ -30,17 +31,6 @@ _MAX_BYTES = 64 << 30
 #: Longest pause that a server may ask for (seconds).
 _MAX_WAIT = 120.0
 _BY_HAND = "download it manually into <folder>/<source>/ and use --data <folder>"
-
-
-class Progress(Protocol):
-    """Called often with a stage's name, the units done and, where known, the total."""
-
-    def __call__(self, stage: str, done: int, total: int | None, /) -> None:
-        """Take note of it."""
-
-
-def no_progress(stage: str, done: int, total: int | None, /) -> None:
-    """Discard progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +61,6 @@ def fetch(
     folder: Path,
     *,
     base_url: str,
-    progress: Progress = no_progress,
     timeout: float = 30.0,
     wait: Callable[[int], float] | None = None,
 ) -> Path:
@@ -90,8 +79,6 @@ def fetch(
         Target folder; made if absent.
     base_url
         The publisher's address.
-    progress
-        Called with bytes done and, where known, in total.
     timeout
         Longest silence of the server (seconds).
     wait
@@ -121,7 +108,7 @@ def fetch(
                 _verify(target, download, url)
                 return target
             part = _Part(folder, download, url)
-            _fetch_verified(part, progress, timeout, wait)
+            _fetch_verified(part, timeout, wait)
             part.publish(target)
     except filelock.Timeout:
         raise LockedError("another process is downloading this file", where=str(target)) from None
@@ -134,12 +121,10 @@ def fetch(
     return target
 
 
-def _fetch_verified(
-    part: _Part, progress: Progress, timeout: float, wait: Callable[[int], float] | None
-) -> None:
+def _fetch_verified(part: _Part, timeout: float, wait: Callable[[int], float] | None) -> None:
     pieces = part.size() > 0
     while True:
-        _fetch_all(part, progress, timeout, wait)
+        _fetch_all(part, timeout, wait)
         try:
             _verify(part.path, part.download, part.url)
             return
@@ -153,9 +138,7 @@ def _fetch_verified(
             pieces = part.joined = False
 
 
-def _fetch_all(
-    part: _Part, progress: Progress, timeout: float, wait: Callable[[int], float] | None
-) -> None:
+def _fetch_all(part: _Part, timeout: float, wait: Callable[[int], float] | None) -> None:
     import httpx
     import tenacity
 
@@ -188,13 +171,13 @@ def _fetch_all(
         ):
             with attempt:
                 try:
-                    _fetch_once(client, part, progress)
+                    _fetch_once(client, part)
                 except _RestartError:
                     part.clear()
-                    _fetch_once(client, part, progress)
+                    _fetch_once(client, part)
 
 
-def _fetch_once(client: httpx.Client, part: _Part, progress: Progress) -> None:
+def _fetch_once(client: httpx.Client, part: _Part) -> None:
     """Request the rest of a file, from the end of the part on disk."""
     import httpx
 
@@ -224,7 +207,7 @@ def _fetch_once(client: httpx.Client, part: _Part, progress: Progress) -> None:
                 part.remember(response.headers)
             length = response.headers.get("Content-Length", "")
             total = start + int(length) if length.isdigit() else None
-            part.write(response, start, total, progress)
+            part.write(response, start, total)
     except (httpx.TransportError, httpx.DecodingError, httpx.TooManyRedirects) as error:
         raise SourceUnavailableError(
             f"the download failed ({error or type(error).__name__})",
@@ -286,15 +269,13 @@ class _Part:
         validator = headers.get("Last-Modified", "") if etag.startswith("W/") or not etag else etag
         self._facts.write_bytes(orjson.dumps({"url": self.url, "validator": validator}))
 
-    def write(
-        self, response: httpx.Response, start: int, total: int | None, progress: Progress
-    ) -> None:
+    def write(self, response: httpx.Response, start: int, total: int | None) -> None:
         done, stage = start, f"downloading {self.download.name}"
         with self.path.open("ab" if start else "wb") as file:
             for block in response.iter_raw():
                 file.write(block)
                 done += len(block)
-                progress(stage, done, total)
+                advance(stage, done, total)
                 if done > _MAX_BYTES:
                     raise SourceError(f"the server sent over {_MAX_BYTES:,} bytes", where=self.url)
 

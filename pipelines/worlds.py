@@ -9,20 +9,16 @@ from pipelines.sources import (
     GENERATED,
     GIVEN,
     MOVIELENS_URL,
-    Progress,
     World,
     download_folder,
     given_folder,
-    no_progress,
     open_world,
 )
 
 __all__ = ["files_fingerprint", "prepare_world"]
 
 
-def prepare_world(
-    settings: Settings, *, progress: Progress | None = None, base_url: str = MOVIELENS_URL
-) -> World:
+def prepare_world(settings: Settings, *, base_url: str = MOVIELENS_URL) -> World:
     """Have the configured original files on disk.
 
     A given folder is used as it is. The sample world is generated once per size, seed and
@@ -33,8 +29,6 @@ def prepare_world(
     ----------
     settings
         ``world`` selects the files, ``runtime.home`` the folder.
-    progress
-        Called with (stage, done, total or None).
     base_url
         The publisher's address.
 
@@ -45,23 +39,22 @@ def prepare_world(
     StoreError
         If the home can't be written.
     """
-    report = progress or no_progress
     world = settings.world
     if world.folder is not None:
-        return open_world(given_folder(world.folder), GIVEN, settings, report)
+        return open_world(given_folder(world.folder), GIVEN, settings)
     if world.source == "sample":
-        return open_world(_sample(settings, report), GENERATED, settings, report)
-    return open_world(*download_folder(settings, report, base_url), settings, report)
+        return open_world(_sample(settings), GENERATED, settings)
+    return open_world(*download_folder(settings, base_url), settings)
 
 
-def _sample(settings: Settings, progress: Progress) -> Path:
+def _sample(settings: Settings) -> Path:
     from pipelines.sample_world import CODE_VERSION, write_sample_world
 
     sample = settings.world.sample
     digest = identity_hash({"settings": sample.model_dump(mode="json"), "code": CODE_VERSION})
     worlds = settings.runtime.folder / "worlds"
     target = worlds / f"sample-{digest[:12]}"
-    write_sample_world(target, sample, progress=progress)
+    write_sample_world(target, sample)
     return target
 
 

@@ -63,7 +63,6 @@ def trained_policy(inputs: Inputs, settings: Settings, report: Report) -> Iterat
             chosen.seeds,
             store.home / "training" / f"{stored.name}-{chosen.algo}-{key[:12]}",
             resume=True,
-            progress=report.advance("training"),
         )
         payload = found.as_json()
         report.texts["figures"] = found.markdown()
@@ -179,7 +178,6 @@ def scores_stage(
                     specs,
                     grid=grid,  # type: ignore[arg-type]
                     seeds=tuple(range(seeds)),
-                    progress=lambda text, done, total: report.progress(text, int(done), total),
                 )
                 report.texts["table"] = markdown(result, differences=comparisons(result))
                 report.shown.update(cells_made=result.made, cells_reused=result.reused)
@@ -304,7 +302,6 @@ def simulation_stage(
                             folder=inputs.scratch / str(number),
                             seed=seed,
                             first=number * agents,
-                            progress=report.advance(f"agents, {name}"),
                         )
                     )
             rows = [visits.visit_row(run) for run in runs]
@@ -389,7 +386,6 @@ def experiments_stage(
                 brains=tuple(brains),
                 recommenders=tuple(recommenders),
                 sample={"model_agents": model_agents, "model_pages": model_pages},
-                progress=lambda text, done, total: report.progress(text, int(done), int(total)),
             )
             with closing(context):
                 found = own.run_experiments(context, names)
@@ -469,7 +465,6 @@ def dialogues_stage(
                 models=tuple(models),
                 model_seeds=model_seeds,
                 model_episodes=model_episodes,
-                progress=lambda text, done, total: report.progress(text, done, total),
             )
             found = own.run_suites(context, own.chosen_suites(suites))
             for name, (page, result) in found.results.items():

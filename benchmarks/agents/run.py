@@ -20,6 +20,7 @@ from pathlib import Path
 
 import orjson
 
+from pipelines.progress import listening
 from sim import open_release
 from sim.agents import AgentWorld, markdown, open_brain, simulate, visit_row
 from sim.recommenders import open_recommender, people_release
@@ -63,12 +64,14 @@ def main() -> None:
                 for number in range(args.runs):
                     folder = Path(scratch) / f"{brain_name}-{name}-{number}"
                     wall, cpu = time.perf_counter(), time.process_time()
-                    run = simulate(
-                        world, brain, shown, agents=args.agents, folder=folder, seed=args.seed,
-                        progress=lambda done, _: print(
+                    with listening(
+                        lambda _, done, __: print(
                             f"  {done:,} agents, peak {peak_mib():.0f} MiB", flush=True
-                        ),
-                    )  # fmt: skip
+                        )
+                    ):
+                        run = simulate(
+                            world, brain, shown, agents=args.agents, folder=folder, seed=args.seed
+                        )
                     times.append((time.perf_counter() - wall, time.process_time() - cpu))
                 size = sum(p.stat().st_size for p in folder.glob("*.parquet")) / 2**20
                 walls, cpus = zip(*times, strict=True)

@@ -173,7 +173,8 @@ def main() -> int:
     steps = {step for job in jobs for step in steps_of_job(job)}
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="understudy-soak-"))
-    tiny_checkpoint(folder / "model")
+    # The longest persona and film fill its usual context.
+    tiny_checkpoint(folder / "model", shape={"max_position_embeddings": 4096})
     understudy = Path(sys.executable).with_name("understudy")
     with ForkServer() as server, LlmServer(folder / "model", "vllm") as model:
         soak = Soak(folder, given.seed, server, model)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config import TrainingSettings
+from pipelines.progress import listening
 
 
 def trained(world: Any, algo: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -34,14 +35,15 @@ def trained(world: Any, algo: str, args: argparse.Namespace) -> dict[str, Any]:
     load, cpu = [os.getloadavg()[0]], time.process_time()
     last = cpu
 
-    def along(done: int, total: int) -> None:
+    def along(_: str, done: int, total: int | None) -> None:
         nonlocal last
         if time.process_time() - last > 60:
             last = time.process_time()
             load.append(os.getloadavg()[0])
             print(f"{algo}: {done:,} of {total:,} steps", flush=True)
 
-    report = train(world, settings, args.seed, args.out / algo, progress=along).as_json()
+    with listening(along):
+        report = train(world, settings, args.seed, args.out / algo).as_json()
     report |= {"cpu_seconds": time.process_time() - cpu, "load": [min(load), max(load)]}
     kept.write_text(json.dumps(report))
     return report

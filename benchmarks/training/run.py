@@ -21,6 +21,8 @@ from typing import Any
 
 import psutil
 
+from pipelines.progress import listening
+
 PARTS = ("train", "masked", "buffer")
 #: Training steps of SUBER (appendix F), and the goal for that many steps.
 FULL, GOAL_MINUTES = 1_600_000, 30
@@ -91,8 +93,7 @@ def train(args: argparse.Namespace) -> None:
     th.nn.utils.clip_grad_norm_ = clock.around("optimiser", clip)
     marks: list[tuple[int, float, float]] = []
 
-    def mark(done: int, total: int) -> None:
-        del total
+    def mark(_: str, done: int, __: int | None) -> None:
         if not marks:
             clock.cpu.clear()
             clock.wall.clear()
@@ -104,7 +105,8 @@ def train(args: argparse.Namespace) -> None:
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         run = Timed(world, settings, Path(folder) / "run")
-        run.run(progress=mark)
+        with listening(mark):
+            run.run()
     (first, cpu0, wall0), (last, cpu1, wall1) = marks[0], marks[-2]
     steps, cpu, wall = last - first, cpu1 - cpu0, wall1 - wall0
     print(

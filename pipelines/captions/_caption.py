@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import polars as pl
 from pipelines.captions._posters import read_posters
 from pipelines.captions._protocol import Captioner
 from pipelines.errors import ContractError
+from pipelines.progress import advance
 from pipelines.statuses import CAPTION_STATUSES
 
 #: Posters in memory at a time (count).
@@ -28,13 +29,11 @@ def caption_items(
     folder: Path,
     items: Sequence[str],
     captioner: Captioner,
-    *,
-    progress: Callable[[int, int], None] | None = None,
 ) -> pl.DataFrame:
     """One row per item: ``item_id, caption, captioner, image_sha256, status``, sorted by item.
 
     Posters are those of the world's folder (:func:`read_posters`); the captioner is shown pictures
-    only. ``progress`` is called with items done and all.
+    only.
 
     Raises ContractError if the captioner returns another number of captions than there are posters,
     a status that is not known, or an `ok` one without text.
@@ -64,6 +63,5 @@ def caption_items(
                     hint=f"a status is one of {', '.join(CAPTION_STATUSES)}; `ok` has a text",
                 )
             rows.append((poster.item_id, text, captioner.name, poster.sha256, status))
-        if progress is not None:
-            progress(len(rows), len(ordered))
+        advance("captions", len(rows), len(ordered))
     return pl.DataFrame(rows, schema=_SCHEMA, orient="row")

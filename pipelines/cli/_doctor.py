@@ -25,6 +25,7 @@ from pipelines.cli._status import stagings
 from pipelines.cli._terminal import human_bytes
 from pipelines.errors import UnderstudyError
 from pipelines.extras import DISTRIBUTION, install_hint
+from pipelines.progress import advance
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -513,17 +514,13 @@ def doctor(
     def note(name: str, finding: Finding) -> None:
         rows.append({"name": name, **asdict(finding)})
 
-    with cli.progress_bar(
-        "checking", total=len(checks) + 1, unit="checks", disable=as_json
-    ) as advance:
-        for name, check in checks.items():
-            advance(0, text=name)
+    with cli.progress_bar("checking", unit="checks", disable=as_json):
+        for number, (name, check) in enumerate(checks.items()):
+            advance(name, number, len(checks) + 1)
             note(name, check(tree, tree.runtime.folder))
-            advance()
-        advance(0, text="language model")
+        advance("language model", len(checks), len(checks) + 1)
         for name, finding in model_findings(tree):
             note(name, finding)
-        advance()
     counts = Counter(str(row["status"]) for row in rows)
     summary = {status: counts[status] for status in _STYLE}
 

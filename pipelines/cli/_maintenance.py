@@ -102,8 +102,8 @@ def backup(
     from pipelines.store import Store
 
     store = Store(cli.open_settings(home, config).runtime.home)
-    with cli.progress_bar("writing", unit="bytes", disable=as_json) as advance:
-        done = store.backup(target, advance)
+    with cli.progress_bar("writing", unit="bytes", disable=as_json):
+        done = store.backup(target)
     payload = {"file": str(target), **asdict(done)}
 
     def render(screen: Console) -> None:
@@ -130,8 +130,8 @@ def restore(
     from pipelines.store import restore as restored
 
     target = cli.open_settings(home, config).runtime.home
-    with cli.progress_bar("checking", unit="bytes", disable=as_json) as advance:
-        done = restored(archive, target, advance)
+    with cli.progress_bar("checking", unit="bytes", disable=as_json):
+        done = restored(archive, target)
     payload = {"home": str(target), **asdict(done)}
 
     def render(screen: Console) -> None:

@@ -77,17 +77,13 @@ def match(
     from pipelines.stages import PipelineContext
     from pipelines.store import Store
 
-    screen = cli.console(stderr=True)
-    context = PipelineContext.of(
-        Store(tree.runtime.home),
-        tree,
-        progress=lambda stage, done, total: None if as_json else screen.print(stage),
-    )
+    context = PipelineContext.of(Store(tree.runtime.home), tree)
     if personality is not None:
         payload = _personality(context, personality)
         cli.emit(payload, lambda out: _render_personality(out, payload), as_json=as_json)
         return
-    payload = _match(context, domain)
+    with cli.progress_bar("matching", disable=as_json):
+        payload = _match(context, domain)
     cli.emit(payload, lambda out: _render(out, payload), as_json=as_json)
     failed = payload["checks"]["failed"]
     if failed:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.cli import options as cli
+from pipelines.progress import listening
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import Console
 
-    from pipelines.downloads import Progress
     from pipelines.llm.models import StoredModel
 
 models_app = typer.Typer(no_args_is_help=True)
@@ -67,10 +67,8 @@ def get(
     """
     from pipelines.llm.models import get_model
 
-    with _progress(disable=as_json) as progress:
-        stored = get_model(
-            _models(home, config), name, origin=origin, via=source.value, progress=progress
-        )
+    with _steps(disable=as_json):
+        stored = get_model(_models(home, config), name, origin=origin, via=source.value)
 
     def render(screen: Console) -> None:
         screen.print(
@@ -181,25 +179,21 @@ def _payload(stored: StoredModel) -> dict[str, Any]:
 
 
 @contextmanager
-def _progress(*, disable: bool) -> Iterator[Progress]:
-    """A bar on a terminal; else one line on stderr per stage."""
-    from pipelines.downloads import no_progress
-
-    if disable:
-        yield no_progress
-        return
+def _steps(*, disable: bool) -> Iterator[None]:
+    """A bar on a terminal; else one line on stderr per step."""
     screen = cli.console(stderr=True)
-    with cli.progress_bar("", unit="bytes") as advance:
-        yield _Stages(advance, screen)
+    if disable or screen.is_terminal:
+        with cli.progress_bar("", unit="bytes", disable=disable):
+            yield
+        return
+    shown = ""
 
-
-class _Stages:
-    def __init__(self, advance: cli.Advance, screen: Console) -> None:
-        self._advance, self._screen, self._stage = advance, screen, ""
-
-    def __call__(self, stage: str, done: int, total: int | None, /) -> None:
-        if stage != self._stage and not self._screen.is_terminal:
+    def show(step: str, _: int, total: int | None) -> None:
+        nonlocal shown
+        if step != shown:
             size = f" ({cli.human_bytes(total)})" if total else ""
-            self._screen.print(f"{stage}{size}", soft_wrap=True)
-        self._stage = stage
-        self._advance(to=done, total=total, text=stage)
+            screen.print(f"{step}{size}", soft_wrap=True)
+        shown = step
+
+    with listening(show):
+        yield

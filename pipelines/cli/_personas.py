@@ -91,13 +91,8 @@ def _write(tree: Settings, *, quiet: bool) -> dict[str, Any]:
     dataset = f"{cohort_domain(name, tree.personas.domain)}.personas"
     check_models([stage_of(dataset)], store, tree, name)
     began = time.perf_counter()
-    with cli.progress_bar("personas", disable=quiet) as advance:
-
-        def show(_: str, done: int, total: int | None) -> None:
-            rate = 60 * done / max(time.perf_counter() - began, 1e-9)
-            advance(to=done, total=total or done, text=f"personas, {rate:,.0f}/min")
-
-        context = PipelineContext.of(store, tree, progress=show)
+    context = PipelineContext.of(store, tree)
+    with cli.progress_bar("personas", disable=quiet):
         built = build(stage_of(dataset), context, cohort=name)
     seconds = time.perf_counter() - began
     checks = check(context, dataset) or []

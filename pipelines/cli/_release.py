@@ -78,6 +78,7 @@ def show(
 
     JSON: {"name", "version", "created_at", "world", "path",
     "tables": [{"table", "dataset", "version", "rows", "bytes"}],
+    "cohorts": {cohort: personas},
     "checks": {"passed", "warned", "failed", "not_applicable", "kinds": {kind: {"passed",
     "warned", "failed", "not_applicable"}}, "failures": [{"dataset", "name", "severity",
     "details"}], "unjudged": [{"dataset", "name", "reason"}]},
@@ -178,12 +179,8 @@ def verify(
     settings = cli.open_settings(home, config)
     store = _store(settings)
     found = store.release(cli.full_ref(release, settings))
-    # The size of upstream snapshots is not part of the lock file.
-    total = None if lineage else sum(lock.bytes for lock in found.tables.values())
-    with cli.progress_bar(
-        f"verifying {found.name}", total=total, unit="bytes", disable=as_json
-    ) as advance:
-        report = store.verify(found, lambda _, size: advance(size), lineage=lineage)
+    with cli.progress_bar(f"verifying {found}", unit="bytes", disable=as_json):
+        report = store.verify(found, lineage=lineage)
     if not report.ok:
         first, *others = report.problems
         more = f"; and {len(others)} more" if others else ""
@@ -238,11 +235,8 @@ def push(
     settings = cli.open_settings(home, config)
     store = _store(settings)
     found = store.release(cli.full_ref(release, settings))
-    total = sum(lock.bytes for lock in found.tables.values())
-    with cli.progress_bar(
-        f"pushing {found.name}", total=total, unit="bytes", disable=as_json
-    ) as advance:
-        pushed = store.push(found, target, lambda _, size: advance(size))
+    with cli.progress_bar(f"pushing {found}", unit="bytes", disable=as_json):
+        pushed = store.push(found, target)
 
     def render(screen: Console) -> None:
         screen.print(
@@ -455,8 +449,8 @@ def export(
     found = _store(settings).release(cli.full_ref(release, settings))
     target = out or Path(f"{found.name}-{form}")
     options = ExportOptions(users, rating, with_texts, episodes, steps, seed)
-    with cli.progress_bar(f"exporting {found.name}", unit="rows", disable=as_json) as advance:
-        written = export_release(found, form, target, options, advance)
+    with cli.progress_bar(f"exporting {found.name}", unit="rows", disable=as_json):
+        written = export_release(found, form, target, options)
     pushed = None if push is None else push_to_hub(target, push, found, permitted=may_redistribute)
     payload = {**written, "folder": str(target), "pushed": pushed}
 
@@ -533,6 +527,7 @@ def _describe(release: Release) -> dict[str, Any]:
             }
             for name, lock in release.tables.items()
         ],
+        "cohorts": _cohorts(release),
         "checks": {
             **count_outcomes(c for _, c in records),
             "kinds": {k: count_outcomes(c for _, c in records if c.kind == k) for k in kinds},
@@ -542,6 +537,14 @@ def _describe(release: Release) -> dict[str, Any]:
         "settings": release.settings,
         "card": release.card(),
     }
+
+
+def _cohorts(release: Release) -> dict[str, int]:
+    """Personas of each cohort (count)."""
+    if "personas" not in release.tables:
+        return {}
+    counts = release.snapshot("personas").manifest.stats.get("cohorts", {})
+    return dict(sorted(counts.items()))
 
 
 def _render_release(payload: dict[str, Any], screen: Console) -> None:
@@ -554,6 +557,9 @@ def _render_release(payload: dict[str, Any], screen: Console) -> None:
         size = cli.human_bytes(row["bytes"])
         grid.add_row(row["table"], row["version"], f"{row['rows']:,}", size)
     screen.print(grid)
+    if payload["cohorts"]:
+        counts = ", ".join(f"{name} {count:,}" for name, count in payload["cohorts"].items())
+        screen.print(f"\ncohorts of personas: {counts}", markup=False)
     checks = payload["checks"]
     by_kind = ", ".join(f"{sum(n.values())} {kind}" for kind, n in checks["kinds"].items())
     screen.print()

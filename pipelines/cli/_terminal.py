@@ -12,10 +12,12 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import orjson
 import typer
+
+from pipelines.progress import listening
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -47,19 +49,6 @@ _PLAIN = {
     )
     for character in characters
 }
-
-
-class Advance(Protocol):
-    """Moves a progress bar: ``advance(3)``, ``advance(to=5, total=10)``, ``advance(text="…")``."""
-
-    def __call__(
-        self,
-        done: float = 1,
-        *,
-        to: float | None = None,
-        total: float | None = None,
-        text: str | None = None,
-    ) -> None: ...
 
 
 def printable(text: str) -> str:
@@ -278,14 +267,11 @@ def human_age(moment: str, *, now: datetime | None = None) -> str:
 
 
 @contextmanager
-def progress_bar(
-    text: str, *, total: float | None = None, unit: str = "", disable: bool = False
-) -> Iterator[Advance]:
-    """A progress bar on stderr, shown only on a terminal and removed when done.
+def progress_bar(text: str, *, unit: str = "", disable: bool = False) -> Iterator[None]:
+    """A progress bar on stderr of what the work inside says, on a terminal; removed when done.
 
-    ``total`` None shows a pulse until ``advance(…, total=…)`` sets it; the unit ``"bytes"`` shows
-    sizes and speed, anything else is printed after the counts. Pass the ``--json`` flag as
-    ``disable``. Yields the callable that moves the bar.
+    It begins as a pulse with ``text``. The unit ``"bytes"`` shows sizes and speed, anything else is
+    printed after the counts. Pass the ``--json`` flag as ``disable``.
     """
     from rich.progress import (
         BarColumn,
@@ -317,16 +303,10 @@ def progress_bar(
         transient=True,
         disable=not shown,
     ) as bar:
-        task = bar.add_task(text, total=total)
+        task = bar.add_task(text, total=None)
 
-        def advance(
-            done: float = 1,
-            *,
-            to: float | None = None,
-            total: float | None = None,
-            text: str | None = None,
-        ) -> None:
-            by = done if to is None else None
-            bar.update(task, advance=by, completed=to, total=total, description=text)
+        def show(step: str, done: int, total: int | None) -> None:
+            bar.update(task, completed=done, total=total, description=step)
 
-        yield advance
+        with listening(show):
+            yield

@@ -21,7 +21,6 @@ import typer
 
 from pipelines.cli._terminal import (
     INTERRUPTED,
-    Advance,
     console,
     emit,
     human_age,
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 __all__ = [
     "INTERRUPTED",
     "REF_HELP",
-    "Advance",
     "ConfigOption",
     "HomeOption",
     "JsonOption",

@@ -96,7 +96,9 @@ class PersonaSettings(Section):
     """The cohort of synthetic users."""
 
     cohort: str = Field(
-        "default", pattern=r"^[a-z0-9][a-z0-9-]{0,62}$", description="Name of the cohort."
+        "default",
+        pattern=r"^[a-z0-9][a-z0-9-]{0,62}$",
+        description="Name of the cohort: lower-case letters, digits and hyphens (63 at most).",
     )
     count: int = Field(100, ge=1, le=10_000_000, description="Personas in the cohort (count).")
     seed: int = Field(7, ge=0, description="Cohort seed; persona n depends on (seed, n) only.")
@@ -209,8 +211,10 @@ _RATERS = (
 
 
 def _rater(name: str) -> str:
-    if name not in _RATERS and not re.fullmatch(r"[\w.]+:\w+", name):
-        raise ValueError(f"one of {', '.join(_RATERS)}, or module:Class of a rater of your own")
+    if name not in _RATERS and not re.fullmatch(r"(?:[\w.]+|.+\.py):\w+", name):
+        raise ValueError(
+            f"one of {', '.join(_RATERS)}, or module:Class or file.py:Class of your own"
+        )
     return name
 
 

@@ -314,6 +314,12 @@ def _origin_of(loc: tuple[str, ...], origin: Mapping[tuple[str, ...], str]) -> s
     return "defaults"
 
 
+#: Patterns of settings in words.
+_PATTERNS = {
+    r"^[a-z0-9][a-z0-9-]{0,62}$": "lower-case letters, digits and hyphens (63 at most)",
+}
+
+
 def _refused(
     error: ValidationError,
     values: Mapping[str, Any],
@@ -339,6 +345,10 @@ def _refused(
     name = ".".join(path)
     if first["type"] == "missing" and model is None and given is None:
         what = f"{name} is missing, it takes {takes}"
+    elif first["type"] == "string_pattern_mismatch":
+        pattern = first.get("ctx", {}).get("pattern", "")
+        what = f"{name} takes {_PATTERNS.get(pattern, f'text that matches {pattern}')}"
+        what += "" if secret else f", not {_shown(given)}"
     elif first["type"] == "value_error":
         what = f"{name}: {first['msg'].removeprefix('Value error, ')}"
         what += "" if model or secret else f", not {_shown(given)}"

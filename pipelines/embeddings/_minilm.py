@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.embeddings._protocol import Progress
 from pipelines.embeddings._sentence_transformers import (
     BUNDLED,
     BUNDLED_SHA256,
@@ -22,6 +21,7 @@ from pipelines.embeddings._sentence_transformers import (
     verified,
 )
 from pipelines.instructions import portable
+from pipelines.progress import advance
 
 _Floats = npt.NDArray[np.float32]
 #: Architecture of the pinned weights (its ``config.json``), and its window (tokens).
@@ -119,7 +119,7 @@ class BundledEmbedder:
         """384."""
         return int(self._norm.bias.size)
 
-    def encode(self, texts: Sequence[str], *, progress: Progress | None = None) -> _Floats:
+    def encode(self, texts: Sequence[str]) -> _Floats:
         """Unit vectors of shape (texts, dimension); texts beyond 256 tokens are cut."""
         from threadpoolctl import threadpool_limits
 
@@ -131,8 +131,7 @@ class BundledEmbedder:
             for vectors in pool.map(self._share, shares):
                 out[done : done + len(vectors)] = vectors
                 done += len(vectors)
-                if progress is not None:
-                    progress(done, len(texts))
+                advance("embedding", done, len(texts))
         return out
 
     def _share(self, texts: Sequence[str]) -> _Floats:

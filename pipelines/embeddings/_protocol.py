@@ -28,7 +28,5 @@ class Embedder(Protocol):
     def dimension(self) -> int:
         """Length of a vector."""
 
-    def encode(
-        self, texts: Sequence[str], *, progress: Progress | None = None
-    ) -> npt.NDArray[np.float32]:
+    def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """Unit vectors of shape (texts, dimension), in the order of the texts."""

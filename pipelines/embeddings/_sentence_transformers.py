@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.embeddings._protocol import Progress
 from pipelines.errors import EngineError, IntegrityError
 from pipelines.hints import first_line
 from pipelines.licences import Licence
+from pipelines.progress import advance
 from pipelines.store.files import known_sha256
 
 if TYPE_CHECKING:
@@ -82,9 +82,7 @@ class SentenceTransformersEmbedder:
         """Device, such as ``cpu`` or ``cuda:0``."""
         return str(self._model.device)
 
-    def encode(
-        self, texts: Sequence[str], *, progress: Progress | None = None
-    ) -> npt.NDArray[np.float32]:
+    def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """Unit vectors of shape (texts, dimension); texts beyond the model's window are cut."""
         out = np.zeros((len(texts), self.dimension), dtype=np.float32)
         # Texts of like length share a batch: padding is work thrown away.
@@ -100,8 +98,7 @@ class SentenceTransformersEmbedder:
             found = vectors.float().cpu().numpy()
             # Normalised here, in float32: half-precision vectors are off by up to 0.4 %.
             out[rows] = found / np.linalg.norm(found, axis=1, keepdims=True)
-            if progress is not None:
-                progress(min(start + self._batch, len(texts)), len(texts))
+            advance("embedding", min(start + self._batch, len(texts)), len(texts))
         return out
 
 

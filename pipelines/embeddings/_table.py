@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pipelines.embeddings._protocol import Embedder, Progress
+from pipelines.embeddings._protocol import Embedder
 from pipelines.errors import ContractError, EngineError
+from pipelines.progress import advance, within
 from pipelines.store.files import LocalFiles
 
 #: Texts of a part that a stopped run keeps (count); a multiple of the default batch, so that parts
@@ -33,7 +34,6 @@ def embed_table(
     *,
     previous: pl.DataFrame | None = None,
     folder: Path | None = None,
-    progress: Progress | None = None,
 ) -> pl.DataFrame:
     """One vector per row: ``<key>, model, text_sha256, vector``, sorted by key.
 
@@ -54,8 +54,6 @@ def embed_table(
         that adding items costs only the new ones.
     folder
         Where finished parts of 2,048 texts are kept, so that a stopped run goes on with the next.
-    progress
-        Called with texts done and texts to encode (each distinct new text counts once).
 
     Raises
     ------
@@ -81,7 +79,7 @@ def embed_table(
     known = _known(previous, embedder.name)
     new = table.unique("text_sha256", maintain_order=True).join(known, on="text_sha256", how="anti")
     if new.height:
-        vectors = _encoded(new, embedder, folder, progress)
+        vectors = _encoded(new, embedder, folder)
         fresh = pl.DataFrame({"text_sha256": new["text_sha256"], "vector": _lists(vectors)})
         known = pl.concat([known, fresh])
     return (
@@ -91,9 +89,7 @@ def embed_table(
     )
 
 
-def _encoded(
-    new: pl.DataFrame, embedder: Embedder, folder: Path | None, progress: Progress | None
-) -> npt.NDArray[np.float32]:
+def _encoded(new: pl.DataFrame, embedder: Embedder, folder: Path | None) -> npt.NDArray[np.float32]:
     """Vectors of texts, shape (rows, dimension); those of finished parts are read."""
     texts, digests = new["text"].to_list(), new["text_sha256"].to_numpy()
     # As encoders sort them: texts of like length share a batch.
@@ -105,19 +101,15 @@ def _encoded(
         path = None if folder is None else folder / f"{key[:32]}.npy"
         found = None if path is None else _stored(path, (len(rows), embedder.dimension))
         if found is None:
-
-            def step(done: int, _: int, start: int = start) -> None:
-                if progress is not None:
-                    progress(start + done, new.height)
-
-            found = embedder.encode([texts[row] for row in rows], progress=step)
+            with within(before=start, total=new.height):
+                found = embedder.encode([texts[row] for row in rows])
             _check(found, len(rows), embedder)
             if path is not None:
                 content = BytesIO()
                 np.save(content, found, allow_pickle=False)
                 LocalFiles(path.parent).put(path, content.getvalue())
-        elif progress is not None:
-            progress(start + len(rows), new.height)
+        else:
+            advance("embedding", start + len(rows), new.height)
         out[rows] = found
     return out
 

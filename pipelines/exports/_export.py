@@ -14,6 +14,7 @@ import orjson
 
 from pipelines.errors import ConfigError
 from pipelines.extras import missing_package
+from pipelines.progress import counting
 from pipelines.store.files import placed
 
 if TYPE_CHECKING:
@@ -64,8 +65,6 @@ class Export:
     options: ExportOptions
     #: Columns without their texts, by table.
     left_out: Mapping[str, tuple[str, ...]]
-    #: Called with the number of rows of each part that was written.
-    progress: Callable[[int], object]
     #: By table with texts left out: the file and column that hold its keys.
     ids: dict[str, dict[str, str]] = field(default_factory=dict)
 
@@ -96,7 +95,6 @@ def export_release(
     form: str,
     target: Path,
     options: ExportOptions | None = None,
-    progress: Callable[[int], object] = lambda rows: None,
 ) -> dict[str, Any]:
     """Write a release in a format, with its card, its terms and, if needed, the join script.
 
@@ -129,9 +127,9 @@ def export_release(
         write = known[form]()
     except ModuleNotFoundError as error:
         raise missing_package(error, where=f"export to {form}") from error
-    with placed(target, "the export") as folder:
+    with placed(target, "the export") as folder, counting(f"exporting {release}"):
         folder.mkdir()
-        export = Export(release, folder, options, left_out(release, texts=options.texts), progress)
+        export = Export(release, folder, options, left_out(release, texts=options.texts))
         try:
             write(export)
         except ModuleNotFoundError as error:

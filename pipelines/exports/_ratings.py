@@ -14,6 +14,7 @@ from pipelines.exports._export import Export
 from pipelines.exports._tables import public_facts
 from pipelines.graph import escaped
 from pipelines.graph import write_recbole as write_graph
+from pipelines.progress import add
 
 _PERSONA_COLUMNS = ("cohort", "writer", "age", "gender", "job")
 _PERSON_COLUMNS = ("age_band", "gender", "occupation")
@@ -97,7 +98,7 @@ def write_recbole(export: Export) -> None:
     if "graph_triples" in export.release.tables:
         domain = export.release.tables["items"].dataset.partition(".")[0]
         made = write_graph(public_facts(export), export.folder, name, domain=domain)
-        export.progress(made.triples)
+        add(made.triples)
     if "items" in export.left_out:
         export.ids["items"] = {"file": f"{name}.item", "key": "item_id:token"}
 
@@ -133,7 +134,7 @@ def write_lenskit(export: Export) -> None:
     coordinates = ratings.select("user_num", "item_num", pl.col("rating"), **times)
     made = {"user": users, "item": items, "rating": coordinates.set_sorted("user_num")}
     for kind, frame in made.items():
-        _parquet(export, folder / f"{kind}.parquet", frame)
+        _parquet(folder / f"{kind}.parquet", frame)
     kinds: dict[str, dict[str, Any]] = {}
     for kind, frame in made.items():
         columns = frame.collect_schema()
@@ -235,16 +236,16 @@ def _words(column: str) -> pl.Expr:
 def _csv(export: Export, name: str, frame: pl.LazyFrame) -> None:
     path = export.folder / name
     frame.sink_csv(path, engine="streaming")
-    export.progress(_rows(path))
+    add(_rows(path))
 
 
 def _tabs(export: Export, name: str, frame: pl.LazyFrame) -> None:
     path = export.folder / name
     frame.sink_csv(path, separator="\t", quote_style="never", engine="streaming")
-    export.progress(_rows(path))
+    add(_rows(path))
 
 
-def _parquet(export: Export, path: Path, frame: pl.LazyFrame) -> None:
+def _parquet(path: Path, frame: pl.LazyFrame) -> None:
     """Write rows with Arrow's 32-bit texts and lists, in batches: LensKit takes no others."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -257,7 +258,7 @@ def _parquet(export: Export, path: Path, frame: pl.LazyFrame) -> None:
         with pq.ParquetWriter(path, schema, compression="zstd") as writer:
             for batch in file.iter_batches():
                 writer.write_table(pa.Table.from_batches([batch]).cast(schema))
-        export.progress(file.metadata.num_rows)
+        add(file.metadata.num_rows)
     wide.unlink()
 
 

@@ -16,6 +16,7 @@ from pipelines.exports._export import Export, licences
 from pipelines.extras import missing_package
 from pipelines.graph import load_schema
 from pipelines.paths import ObjectPath
+from pipelines.progress import add
 from pipelines.store.files import sha256_of
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def _write_tables(export: Export) -> list[_Part]:
             rows.sink_parquet(file, engine="streaming", compression="zstd")
         name = str(file.relative_to(export.folder))
         parts.append(_Part(table, name, file.stat().st_size, sha256_of(file)))
-        export.progress(snapshot.rows)
+        add(snapshot.rows)
     return parts
 
 

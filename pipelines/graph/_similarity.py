@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -18,6 +18,7 @@ from pipelines.graph._index import GraphIndex
 from pipelines.graph._metapaths import MetaPath, MetaPaths, load_metapaths
 from pipelines.graph._pathsim import Codes, Floats, PathSim, combine
 from pipelines.graph._schema import load_schema
+from pipelines.progress import advance
 
 _COLUMNS = (
     "item_id",
@@ -91,7 +92,6 @@ class SimilarItems:
         *,
         block: int | None = None,
         threads: int = 1,
-        progress: Callable[[int, int], None] | None = None,
     ) -> Iterator[pl.DataFrame]:
         """Rows of the items from one up to another (None: the last), in ascending order of ids.
 
@@ -101,7 +101,7 @@ class SimilarItems:
         block; there may be empty ones.
         """
         last = len(self) if end is None else min(end, len(self))
-        yield from _blocks(self._job, first, last, block, max(1, threads), progress)
+        yield from _blocks(self._job, first, last, block, max(1, threads))
 
 
 def item_similarity(
@@ -113,11 +113,10 @@ def item_similarity(
     paths: MetaPaths | None = None,
     block: int | None = None,
     threads: int = 1,
-    progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[pl.DataFrame]:
     """The most similar items of all items; see :class:`SimilarItems`."""
     found = SimilarItems(triples, embeddings, settings, domain=domain, paths=paths)
-    yield from found.rows(block=block, threads=threads, progress=progress)
+    yield from found.rows(block=block, threads=threads)
 
 
 def _blocks(
@@ -126,7 +125,6 @@ def _blocks(
     last: int,
     block: int | None,
     threads: int,
-    progress: Callable[[int, int], None] | None,
 ) -> Iterator[pl.DataFrame]:
     total = job.sim.items
     size = block or job.rows_that_fit(_BLOCK_BYTES)
@@ -146,8 +144,7 @@ def _blocks(
     if threads == 1:
         for start, end in ends:
             frame = work(start, end)
-            if progress:
-                progress(end, last)
+            advance("similar items", end, last)
             yield frame
         return
     with ThreadPoolExecutor(threads) as pool:
@@ -155,20 +152,18 @@ def _blocks(
         for start, end in ends:
             waiting.append((end, pool.submit(work, start, end)))
             if len(waiting) > threads:
-                yield _next(waiting, last, progress)
+                yield _next(waiting, last)
         while waiting:
-            yield _next(waiting, last, progress)
+            yield _next(waiting, last)
 
 
 def _next(
     waiting: deque[tuple[int, Future[pl.DataFrame]]],
     total: int,
-    progress: Callable[[int, int], None] | None,
 ) -> pl.DataFrame:
     end, future = waiting.popleft()
     frame = future.result()
-    if progress:
-        progress(end, total)
+    advance("similar items", end, total)
     return frame
 
 

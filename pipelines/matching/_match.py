@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from pipelines.matching._protocol import ATTRIBUTES, CANDIDATES, Matcher, Taste
 from pipelines.matching._scores import choose, draw_trials, self_consistency
 from pipelines.matching._tastes import taste_profiles
 from pipelines.personas import matched_cohort
+from pipelines.progress import advance
 
 _ITEMS = 44
 #: Digits of a persona's number, as in the ids of other cohorts.
@@ -43,12 +44,10 @@ def match_users(
     settings: MatchingSettings,
     *,
     users: Sequence[str] | None = None,
-    progress: Callable[[str], None] = lambda stage: None,
 ) -> Matched:
     """Give users the candidate persona that is most consistent with their history.
 
     The matcher is fitted here. Without ``users``, ``matching.users`` of them are drawn by hash;
-    ``progress`` is called with the name of each stage before it.
 
     Raises
     ------
@@ -71,7 +70,7 @@ def match_users(
     if not len(chosen):
         raise ConfigError("there are no users to match", where=f"{history.domain} matching.users")
     found = _traits(traits, [history.users[n] for n in chosen], history.domain)
-    scored = scored_candidates(history, matcher, settings, chosen, progress)
+    scored = scored_candidates(history, matcher, settings, chosen)
     rows = _candidate_rows(history, scored)
     personas = _persona_rows(history, matcher, found, scored)
     metadata = {
@@ -117,10 +116,9 @@ def scored_candidates(
     matcher: Matcher,
     settings: MatchingSettings,
     users: Ints,
-    progress: Callable[[str], None] = lambda stage: None,
 ) -> Scored:
     """Fit a matcher, and score its candidates of some users; see :func:`match_users`."""
-    progress("fit")
+    advance("matching, fit")
     matcher.fit(history)
     trials = draw_trials(
         history,
@@ -131,12 +129,12 @@ def scored_candidates(
         seed=settings.seed,
     )
     lists = history.draw(users, np.full(len(users), settings.items), settings.seed, _ITEMS)
-    progress("tastes")
+    advance("matching, tastes")
     tastes = matcher.tastes(users, lists)
-    progress("candidates")
+    advance("matching, candidates")
     candidates = matcher.candidates(users, lists, tastes, settings.candidates)
     _check(matcher, candidates, tastes, len(users), settings.candidates)
-    progress("ratings")
+    advance("matching, ratings")
     rated = matcher.rate(users, candidates, trials, tastes)
     size = candidates.height, settings.subsets + trials.others.shape[1]
     if rated.expected.shape != size:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Self
 
@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.config import MatchingSettings, ServingSettings
-from pipelines.llm.answers import AnswerStore, Asking, Tally
+from pipelines.llm.answers import AnswerStore, Asking
 from pipelines.llm.engines import Choice, Engine, Request, Sampling, Status
 from pipelines.llm.grammars import TextLimits, closed_record, prose, vocabulary
 from pipelines.matching._history import History, Ints, Lists
@@ -52,7 +52,7 @@ class ModelMatcher(Asking):
     nothing again.
 
     ``tokenizer`` is the model's, to check that it can spell the grammars (None where it is out of
-    reach); ``progress`` is called with the tally of calls after every answer.
+    reach).
     """
 
     name = "model"
@@ -66,9 +66,8 @@ class ModelMatcher(Asking):
         store: AnswerStore | None = None,
         serving: ServingSettings | None = None,
         tokenizer: Any = None,
-        progress: Callable[[Tally], object] | None = None,
     ) -> None:
-        super().__init__(engine, store, serving, progress)
+        super().__init__(engine, store, serving)
         self._settings = settings or MatchingSettings()
         self._model = engine.identity.model
         facts = engine.metadata()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import polars as pl
 
 from pipelines.config import PersonaSettings, ServingSettings
 from pipelines.errors import AnswerError, ConfigError
-from pipelines.llm.answers import AnswerStore, Asking, Tally
+from pipelines.llm.answers import AnswerStore, Asking
 from pipelines.llm.engines import Engine, Message, Request, Sampling
 from pipelines.llm.grammars import Grammar, PersonaGrammar, TextLimits, persona_record, vocabulary
 from pipelines.personas._gates import Fault, TextGates
@@ -89,8 +89,6 @@ class ModelWriter(Asking):
         Sampling of texts, if the settings of personas leave it open; default: temperature 1.
     gates
         Judge of each text; None takes every text.
-    progress
-        Called with the tally of calls after every reply.
 
     Raises
     ------
@@ -120,9 +118,8 @@ class ModelWriter(Asking):
         tokenizer: Any = None,
         sampling: Sampling | None = None,
         gates: TextGates | None = None,
-        progress: Callable[[Tally], object] | None = None,
     ) -> None:
-        super().__init__(engine, store, serving, progress)
+        super().__init__(engine, store, serving)
         self._settings = settings
         self._given = None if genres is None else tuple(genres)
         self._checked: set[str] = set()

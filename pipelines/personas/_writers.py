@@ -15,9 +15,7 @@ from pipelines.personas._grammar import StatisticalWriter
 from pipelines.plugins import closing_on_error
 
 if TYPE_CHECKING:
-    from pipelines.llm.answers import Tally
-
-    Replied = Callable[[Tally], object] | None
+    pass
 
 
 @runtime_checkable
@@ -49,12 +47,12 @@ class Writer(Protocol):
         """
 
 
-def _statistical(settings: Settings | None, progress: Replied) -> Writer:
-    del settings, progress
+def _statistical(settings: Settings | None) -> Writer:
+    del settings
     return StatisticalWriter()
 
 
-def _model(settings: Settings | None, progress: Replied) -> Writer:
+def _model(settings: Settings | None) -> Writer:
     if settings is None:
         raise ConfigError(
             "the writer `model` needs all settings, not those of personas alone",
@@ -75,7 +73,6 @@ def _model(settings: Settings | None, progress: Replied) -> Writer:
             tokenizer=_tokenizer(settings.engine, settings.serving),
             sampling=_sampling(settings.engine),
             gates=_gates(settings.personas, settings.serving),
-            progress=progress,
         )
 
 
@@ -118,18 +115,17 @@ def _gates(chosen: PersonaSettings, serving: ServingSettings) -> TextGates | Non
 
 
 #: Writers by name; each is opened from the settings.
-WRITERS: dict[str, Callable[[Settings | None, Replied], Writer]] = {
+WRITERS: dict[str, Callable[[Settings | None], Writer]] = {
     "statistical": _statistical,
     "model": _model,
 }
 
 
-def load_writer(name: str, settings: Settings | None = None, *, progress: Replied = None) -> Writer:
+def load_writer(name: str, settings: Settings | None = None) -> Writer:
     """The writer of that name, `statistical` or `model`.
 
     `model` needs the settings: which engine answers, how it is run, and where replies are kept. A
-    writer with a `close` is to be closed. ``progress`` is called with the tally of calls after
-    every reply of a model.
+    writer with a `close` is to be closed.
 
     Raises
     ------
@@ -140,4 +136,4 @@ def load_writer(name: str, settings: Settings | None = None, *, progress: Replie
     """
     if name not in WRITERS:
         raise ConfigError("unknown persona writer", where=name, hint=f"one of {', '.join(WRITERS)}")
-    return WRITERS[name](settings, progress)
+    return WRITERS[name](settings)

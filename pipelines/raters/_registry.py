@@ -12,7 +12,7 @@ import polars as pl
 
 from pipelines.config import EngineSettings, ScoringSettings, ServingSettings, Settings
 from pipelines.errors import ConfigError
-from pipelines.llm.answers import AnswerStore, Tally
+from pipelines.llm.answers import AnswerStore
 from pipelines.llm.engines import Engine, load_engine
 from pipelines.llm.engines.checkpoints import find_checkpoint
 from pipelines.llm.engines.tokens import model_tokenizer
@@ -66,7 +66,6 @@ def open_rater(
     engine: Engine | None = None,
     tokenizer: Any = None,
     name: str | None = None,
-    progress: Callable[[Tally], object] | None = None,
     load: Callable[[EngineSettings, ServingSettings], Engine] = load_engine,
     **tables: Frame | None,
 ) -> Rater:
@@ -91,8 +90,6 @@ def open_rater(
         An open engine for the rater `llm` in place of the settings', and its model's tokenizer.
     name
         Value of the ``rater`` column of the rater `llm`; default ``llm:<model>``.
-    progress
-        Called with the tally of a model's calls after every answer.
     load
         Opens the engines that the settings name.
 
@@ -146,7 +143,6 @@ def open_rater(
             domain=domain,
             store=store,
             name=name,
-            progress=progress,
         )
         if engine is not None:
             return asking(engine, tokenizer)
@@ -252,7 +248,6 @@ def _listwise(
     domain: str,  # noqa: ARG001 (as of the other model's rater)
     store: AnswerStore | None,
     name: str | None,
-    progress: Callable[[Tally], object] | None,
 ) -> ListwiseRater:
     from pipelines.llm.engines.chat import read_template
 
@@ -269,7 +264,6 @@ def _listwise(
         tokenizer=tokenizer,
         chat_template=read_template(serving.chat_template),
         name=name,
-        progress=progress,
     )
 
 
@@ -283,7 +277,6 @@ def _llm(
     domain: str,
     store: AnswerStore | None,
     name: str | None,
-    progress: Callable[[Tally], object] | None,
     calibration: Calibration | None,
 ) -> LLMRater:
     from pipelines.llm.engines.chat import read_template
@@ -308,5 +301,4 @@ def _llm(
         source=SCALES["0.5-5"] if interactions is None else source_scale(interactions),
         calibration=calibration,
         name=name,
-        progress=progress,
     )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
 
-from pipelines.errors import ContractError, EngineError
-from pipelines.raters.protocol import OK, Explainer, Ints, Rater, RatingBatch
+from pipelines.errors import ContractError
+from pipelines.progress import advance
+from pipelines.raters.protocol import OK, Explainer, Ints, Rater, RatingBatch, check_batch
 from pipelines.seeding import hash_ids, uniform
 
 #: Answers of a scale up to which distributions are stored as they are (count).
@@ -28,7 +29,6 @@ def score_pairs(
     seed: int = 0,
     batch: int = 65_536,
     explain: float = 0.0,
-    progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[pl.DataFrame]:
     """Score the pairs of a plan; frames of the `preference_scores` contract, in the plan's order.
 
@@ -50,8 +50,6 @@ def score_pairs(
         Share of the pairs for which a rater that can write texts also explains the most probable
         rating, in a call of its own; drawn per pair. A text that can't be had is null, with a
         note: the rating stands.
-    progress
-        Called with the pairs done and the pairs of the plan.
 
     Raises
     ------
@@ -73,7 +71,7 @@ def score_pairs(
             past = past.filter(pl.col("persona_id").is_in(personas["persona_id"][who].implode()))
         pairs = np.stack([local, item[rows]], axis=1)
         rated = rater.rate(personas[who], items, past, pairs=pairs)
-        _check(rated, len(pairs), rater.name)
+        check_batch(rated, len(pairs), rater.name)
         rated = stored(rated)
         draw = uniform(seed, person_keys[person[rows]], item_keys[item[rows]])
         frame = _frame(plan[rows], rated, draw, rater)
@@ -83,8 +81,7 @@ def score_pairs(
             why = rater.explain(personas[who], items, pairs[asked], ratings[asked], past, seed=seed)
             frame = _with_reasons(frame, why, asked)
         yield frame
-        if progress is not None:
-            progress(rows.stop, plan.height)
+        advance("scoring pairs", rows.stop, plan.height)
 
 
 def stored(rated: RatingBatch) -> RatingBatch:
@@ -111,16 +108,6 @@ def places(plan: pl.DataFrame, table: pl.DataFrame, key: str) -> Ints:
             details={"rows": [{key: m} for m in missing.head(10)]},
         )
     return found.cast(pl.Int64).to_numpy()
-
-
-def _check(rated: RatingBatch, pairs: int, name: str) -> None:
-    if len(rated) != pairs or len(rated.status) != pairs:
-        raise EngineError(f"{len(rated)} ratings for {pairs} pairs", where=f"rater {name}")
-    ok = np.array([s == OK for s in rated.status], dtype=bool)
-    total = rated.probabilities[ok].sum(axis=1)
-    wrong = ~np.isclose(total, 1.0, rtol=0, atol=1e-6)
-    if wrong.any() or (rated.probabilities[ok] < 0).any():
-        raise EngineError(f"{int(wrong.sum())} distributions don't sum to 1", where=f"rater {name}")
 
 
 def _frame(plan: pl.DataFrame, rated: RatingBatch, draw: np.ndarray, rater: Rater) -> pl.DataFrame:

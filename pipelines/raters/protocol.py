@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from pipelines.errors import EngineError
 from pipelines.forks import check_polars
 from pipelines.scales import RatingScale
 
@@ -26,6 +27,7 @@ __all__ = [
     "all_pairs",
     "asks_model",
     "bind",
+    "check_batch",
     "for_personas",
     "layers",
 ]
@@ -268,7 +270,9 @@ class BoundRater:
         who = self._personas[personas.tolist()]
         pairs = np.stack([np.arange(len(personas)), items], axis=1)
         histories = self._histories(who, past, ratings)
-        return self._rater.rate(who, self._items, histories, pairs=pairs)
+        batch = self._rater.rate(who, self._items, histories, pairs=pairs)
+        check_batch(batch, len(pairs), self.name)
+        return batch
 
     def _histories(self, who: pl.DataFrame, past: Ints, ratings: Floats) -> pl.DataFrame:
         row, column = np.nonzero(past >= 0)
@@ -278,6 +282,27 @@ class BoundRater:
                 "item_id": self._items["item_id"].gather(past[row, column]),
                 "rating": pl.Series(ratings[row, column], dtype=pl.Float64),
             }
+        )
+
+
+def check_batch(batch: object, pairs: int, name: str) -> None:
+    """Check what the rater of this name returned for so many pairs.
+
+    EngineError unless there is a distribution (not negative, sums to 1) for each that is `ok`.
+    """
+    if not isinstance(batch, RatingBatch):
+        found = type(batch).__name__
+        raise EngineError(f"`rate` returned {found}, not a RatingBatch", where=f"rater {name}")
+    if len(batch) != pairs or len(batch.status) != pairs:
+        raise EngineError(f"{len(batch)} ratings for {pairs} pairs", where=f"rater {name}")
+    ok = np.array([s == OK for s in batch.status], dtype=bool)
+    answered = batch.probabilities[ok]
+    sums = np.isclose(answered.sum(axis=1), 1.0, rtol=0, atol=1e-6)
+    wrong = ~(sums & (answered >= 0).all(axis=1))
+    if wrong.any():
+        raise EngineError(
+            f"{int(wrong.sum())} distributions are negative or don't sum to 1",
+            where=f"rater {name}",
         )
 
 

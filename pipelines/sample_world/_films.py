@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import cache
 from typing import Any
 
+from pipelines.progress import advance
 from pipelines.sample_world._text import Dice, NameBook, Person, Story, article_last, lexicon, table
 
 _TABLES = table("tables")
@@ -92,9 +93,7 @@ def foreign_title(dice: Dice, name: str) -> tuple[str, dict[str, Any]]:
     return english, {"language": language, "original_title": original, "listed_original": listed}
 
 
-def draw_films(
-    seed: int, count: int, progress: Callable[[int], None] = lambda _: None
-) -> list[Film]:
+def draw_films(seed: int, count: int) -> list[Film]:
     """Draw the catalogue, by MovieLens id."""
     maker = _Maker(seed, count)
     films: list[Film] = []
@@ -106,7 +105,7 @@ def draw_films(
         else:
             films += maker.series(count - len(films))
         if len(films) >= next_report:
-            progress(len(films))
+            advance("sample films", len(films), count)
             next_report += 500
     # Older films have the lower MovieLens ids, by and large.
     dice, movie_id = Dice(seed, "ids"), 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -13,13 +13,13 @@ import orjson
 import polars as pl
 
 from pipelines.config import SampleSettings
+from pipelines.progress import advance
 from pipelines.sample_world._films import NO_GENRES, Film, draw_films, keyword_numbers
 from pipelines.sample_world._ratings import Ints, RatingBlock, RatingModel, TagModel
 from pipelines.sample_world._text import Dice, record_of, table
 from pipelines.sample_world._world import ROWS_PER_FAULT, WorldFolder
 
 #: Called with a stage's name, the units done and their total.
-Progress = Callable[[str, int, int | None], None]
 _MOVIELENS, _TMDB = "movielens/sample", "tmdb/movies.jsonl.gz"
 _TABLES = table("tables")
 _FAULTS = _TABLES["faults"]
@@ -129,18 +129,18 @@ def _tmdb_record(film: Film, dice: Dice, fame: float, quality: float) -> dict[st
 
 
 def write_films(
-    folder: WorldFolder, settings: SampleSettings, report: Progress, *, broken_rows: bool
+    folder: WorldFolder, settings: SampleSettings, *, broken_rows: bool
 ) -> dict[str, Any]:
     """Write the files; the counts of the answer key that are about them."""
     seed, total, users = settings.seed, settings.films, settings.users
-    films = draw_films(seed, total, lambda done: report("sample films", done, total))
+    films = draw_films(seed, total)
     model = RatingModel(seed, films, users, settings.ratings)
     faults = _Faults.plan(seed, films, users, settings.ratings) if broken_rows else _Faults()
     with folder.open(f"{_MOVIELENS}/README.txt") as write:
         write(_TABLES["readme"].encode())
     _write_lists(folder, model, faults)
-    budgets = _write_tmdb(folder, model, faults, report)
-    tags, rated, stars = _write_ratings(folder, model, faults, report)
+    budgets = _write_tmdb(folder, model, faults)
+    tags, rated, stars = _write_ratings(folder, model, faults)
     own = [f for f in films if f.has_record]
     named = ("overview", "cast", "release_date", "runtime", "keywords")
     return {
@@ -188,7 +188,7 @@ def _write_lists(folder: WorldFolder, model: RatingModel, faults: _Faults) -> No
             folder.fault(name, i + 2, reason, False, _csv(frame[i : i + 1]).decode().rstrip(), year)
 
 
-def _write_tmdb(folder: WorldFolder, model: RatingModel, faults: _Faults, report: Progress) -> int:
+def _write_tmdb(folder: WorldFolder, model: RatingModel, faults: _Faults) -> int:
     """Write TMDB's file; how many own records have a budget."""
     films, fame, with_budget = model.films, model.weight * len(model.films), 0
     kinds = ("not_json", "record_of_another_film", "html_entities", "double_encoded")
@@ -216,12 +216,12 @@ def _write_tmdb(folder: WorldFolder, model: RatingModel, faults: _Faults, report
                 shown, truth = text.decode("utf-8", "ignore")[:500], faults.truth.get(fault)
                 folder.fault(_TMDB, folder.lines[_TMDB], fault, truth is None, shown, truth)
             if folder.lines[_TMDB] % 5_000 == 0:
-                report("sample TMDB records", i, len(films))
+                advance("sample TMDB records", i, len(films))
     return with_budget
 
 
 def _write_ratings(
-    folder: WorldFolder, model: RatingModel, faults: _Faults, report: Progress
+    folder: WorldFolder, model: RatingModel, faults: _Faults
 ) -> tuple[int, int, Ints]:
     """Write ratings and tags by block: tags, rated films, ratings by half stars (0-10)."""
     name, tags, tagging = f"{_MOVIELENS}/ratings.csv", f"{_MOVIELENS}/tags.csv", TagModel(model)
@@ -246,7 +246,7 @@ def _write_ratings(
             write_tags(_csv(tagging.block(number, block)))
             rated[block.film] = True
             stars += np.bincount(block.half_stars, minlength=11)
-            report("sample ratings", int(stars.sum()), int(model.activity.sum()))
+            advance("sample ratings", int(stars.sum()), int(model.activity.sum()))
     return folder.lines[tags] - 1, int(rated.sum()), stars
 
 

@@ -14,8 +14,9 @@ import orjson
 
 from pipelines.config import PersonaSettings, SampleSettings
 from pipelines.errors import SourceError
+from pipelines.progress import advance
 from pipelines.sample_world._amazon import amazon_files
-from pipelines.sample_world._movielens import Progress, write_films
+from pipelines.sample_world._movielens import write_films
 from pipelines.sample_world._steam import steam_files
 from pipelines.sample_world._text import Dice, table
 from pipelines.sample_world._world import KEY_FILE, SampleWorld, SourceFiles, WorldFolder, within
@@ -67,7 +68,6 @@ def write_sample_world(
     settings: SampleSettings,
     *,
     broken_rows: bool = True,
-    progress: Progress | None = None,
 ) -> SampleWorld:
     """Generate a world of original files for all domains, and their answer key.
 
@@ -87,8 +87,7 @@ def write_sample_world(
         If it can't be written (full disk, permissions).
     """
     folder = Path(folder).absolute()
-    report = progress or (lambda _stage, _done, _total: None)
-    with storage_errors(folder), _aside(folder, report) as partial:
+    with storage_errors(folder), _aside(folder) as partial:
         found = SampleWorld.read(folder)
         wanted = (CODE_VERSION, settings, broken_rows)
         if found and (found.code_version, found.settings, found.broken_rows) == wanted:
@@ -100,7 +99,7 @@ def write_sample_world(
                 where=str(folder),
                 hint="choose an absent or empty folder",
             )
-        world = _generate(WorldFolder(partial), settings, report, broken_rows=broken_rows)
+        world = _generate(WorldFolder(partial), settings, broken_rows=broken_rows)
         if folder.exists():
             shutil.rmtree(folder)
         partial.rename(folder)
@@ -108,11 +107,9 @@ def write_sample_world(
     return world
 
 
-def _generate(
-    out: WorldFolder, settings: SampleSettings, report: Progress, *, broken_rows: bool
-) -> SampleWorld:
+def _generate(out: WorldFolder, settings: SampleSettings, *, broken_rows: bool) -> SampleWorld:
     """Write every file of a world and its answer key."""
-    counts, others = write_films(out, settings, report, broken_rows=broken_rows), {}
+    counts, others = write_films(out, settings, broken_rows=broken_rows), {}
     sources = ("amazon", "taxonomy", "persona_files", "steam")
     makers = (amazon_files, taxonomy_files, persona_files, steam_files)
     for source, make in zip(sources, makers, strict=True):
@@ -137,7 +134,7 @@ def _generate(
 
 
 @contextmanager
-def _aside(folder: Path, report: Progress) -> Iterator[Path]:
+def _aside(folder: Path) -> Iterator[Path]:
     """A folder beside ``folder`` to write in, removed afterwards unless it was renamed."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
@@ -148,7 +145,7 @@ def _aside(folder: Path, report: Progress) -> Iterator[Path]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            report("waiting for another process that generates a world", 0, None)
+            advance("waiting for another process that generates a world", 0, None)
             fcntl.flock(handle, fcntl.LOCK_EX)
         for left in folder.parent.glob(f".{folder.name}.*.partial"):
             shutil.rmtree(left)

@@ -14,11 +14,9 @@ from pipelines.sources._ingest import (
 )
 from pipelines.sources._protocol import (
     SOURCES,
-    Progress,
     RawTable,
     Source,
     Workspace,
-    no_progress,
     open_source,
 )
 from pipelines.sources._rejects import RejectLog
@@ -37,7 +35,6 @@ __all__ = [
     "GIVEN",
     "MOVIELENS_URL",
     "SOURCES",
-    "Progress",
     "RawTable",
     "RejectLog",
     "Source",
@@ -48,7 +45,6 @@ __all__ = [
     "ingest",
     "ingest_build",
     "inventory_build",
-    "no_progress",
     "open_source",
     "open_world",
     "rejected_line",

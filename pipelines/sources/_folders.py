@@ -15,16 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from pipelines.downloads import Download, Progress, fetch, no_progress
+from pipelines.downloads import Download, fetch
 from pipelines.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
     from pipelines.config import Settings
 
 
-def given_files(
-    names: Iterable[str], settings: Settings, *, progress: Progress = no_progress
-) -> list[Path]:
+def given_files(names: Iterable[str], settings: Settings) -> list[Path]:
     """The named files, on disk.
 
     An address (``http://…``, ``https://…``) is downloaded once into ``<home>/downloads/given``,
@@ -38,7 +36,7 @@ def given_files(
     SourceError
         If a download is refused or (:class:`SourceUnavailableError`) does not succeed.
     """
-    return [_located(name, settings, progress) for name in names]
+    return [_located(name, settings) for name in names]
 
 
 def relative_name(path: Path, folder: Path) -> str:
@@ -46,7 +44,7 @@ def relative_name(path: Path, folder: Path) -> str:
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
 
 
-def _located(name: str, settings: Settings, progress: Progress) -> Path:
+def _located(name: str, settings: Settings) -> Path:
     address = urlsplit(name)
     if address.scheme not in ("http", "https"):
         return Path(name).expanduser().absolute()
@@ -60,7 +58,6 @@ def _located(name: str, settings: Settings, progress: Progress) -> Path:
         Download(base, f"{address.path.lstrip('/')}{query}", "sha256", ""),
         settings.runtime.folder / "downloads" / "given" / place,
         base_url=f"{address.scheme}://{address.netloc}",
-        progress=progress,
     )
 
 

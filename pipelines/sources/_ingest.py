@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.config import Settings
 from pipelines.errors import SourceError
+from pipelines.progress import advance
 from pipelines.scratch import scratch_folder
 from pipelines.sources._protocol import (
     SOURCES,
-    Progress,
     RawTable,
     Source,
     Workspace,
-    no_progress,
     open_source,
 )
 from pipelines.sources._rejects import Rejection, RejectLog
@@ -79,7 +78,6 @@ def ingest(
     settings: Settings,
     *,
     run_id: str | None = None,
-    progress: Progress | None = None,
 ) -> dict[str, Snapshot]:
     """Read one source's files into the store, all of its tables together.
 
@@ -103,17 +101,14 @@ def ingest(
     LockedError
         If another process is ingesting the same source into this store.
     """
-    with ingest_build(source, world, store, settings, progress=progress) as build:
+    with ingest_build(source, world, store, settings) as build:
         return store.build(build, run_id=run_id)
 
 
 @contextmanager
-def ingest_build(
-    source: str, world: World, store: Store, settings: Settings, *, progress: Progress | None = None
-) -> Iterator[Build]:
+def ingest_build(source: str, world: World, store: Store, settings: Settings) -> Iterator[Build]:
     """The build behind :func:`ingest`, for the time that it takes."""
-    report = progress or no_progress
-    reader = open_source(source, settings, progress=report)
+    reader = open_source(source, settings)
     files = reader.files(world.folder)
     before = _stamps(files)
     inputs = {f"file:{world.relative(p)}": sha256_of(p) for p in files}
@@ -130,7 +125,6 @@ def ingest_build(
             scratch=scratch / "work",
             settings=settings,
             rejects=RejectLog(scratch / "rejects"),
-            progress=report,
             wanted_tmdb=_wanted_tmdb(reader, store),
         )
         work.scratch.mkdir()
@@ -205,18 +199,17 @@ class _Accounted:
         return {**self.facts, **found}
 
 
-def inventory_build(world: World, settings: Settings, *, progress: Progress | None = None) -> Build:
+def inventory_build(world: World, settings: Settings) -> Build:
     """The build of the list of the world's original files with their checksums and terms.
 
     Raises :class:`SourceError` if a file is empty or can't be read.
     """
     import polars as pl
 
-    report = progress or no_progress
     listed = [(name, path) for name, paths in world.files.items() for path in paths]
     rows = []
     for n, (name, path) in enumerate(listed):
-        report("checking files", n, len(listed))
+        advance("checking files", n, len(listed))
         (_, size, _) = _stamps([path])[0]
         if not size:
             raise SourceError("the file is empty", where=str(path))
@@ -230,7 +223,7 @@ def inventory_build(world: World, settings: Settings, *, progress: Progress | No
                 "licence": _licence(open_source(name, settings), world),
             }
         )
-    report("checking files", len(listed), len(listed))
+    advance("checking files", len(listed), len(listed))
     stats = {
         "world": world.name,
         "origin": world.origin,

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pipelines.config import Settings
-from pipelines.downloads import Progress, no_progress
 from pipelines.errors import ConfigError, SourceError
 from pipelines.licences import Licence
 from pipelines.plugins import LazyClasses
@@ -28,12 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FIRST",
-    "Progress",
     "RawTable",
     "Source",
     "Workspace",
     "in_batches",
-    "no_progress",
     "unpack_limits",
 ]
 
@@ -110,8 +107,6 @@ class Workspace:
     settings: Settings
     #: Log of rejected rows; see :meth:`reject` and :meth:`reject_frame`.
     rejects: RejectLog
-    #: Called with (stage, done, total or None).
-    progress: Progress = field(default=no_progress)
     #: Films to find in TMDB: ``movie_id`` (int64), ``tmdb_id`` (int64, null if unknown),
     #: ``imdb_id`` (string, null if unknown). Only for sources that need ``raw.movielens_links``.
     wanted_tmdb: pl.DataFrame | None = None
@@ -182,10 +177,7 @@ def unpack_limits(settings: Settings) -> UnpackLimits:
 
 
 class Source(ABC):
-    """Files of a publisher.
-
-    ``progress`` is called while files that the settings name by their address are downloaded.
-    """
+    """Files of a publisher."""
 
     #: Name in the registry, such as ``movielens``.
     name: ClassVar[str]
@@ -208,9 +200,8 @@ class Source(ABC):
         if "folder_name" not in cls.__dict__:
             cls.folder_name = cls.name
 
-    def __init__(self, settings: Settings, *, progress: Progress = no_progress) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.progress = progress
 
     @property
     def rejected_dataset(self) -> str:
@@ -272,11 +263,11 @@ SOURCES: Mapping[str, type[Source]] = LazyClasses(
 )
 
 
-def open_source(name: str, settings: Settings, *, progress: Progress = no_progress) -> Source:
-    """Return the source of this name; downloads of its files report to ``progress``.
+def open_source(name: str, settings: Settings) -> Source:
+    """Return the source of this name.
 
     Raises ConfigError if there is none, listing the known ones.
     """
     if name not in SOURCES:
         raise ConfigError(f"unknown source {name}", hint=f"known: {', '.join(SOURCES)}")
-    return SOURCES[name](settings, progress=progress)
+    return SOURCES[name](settings)

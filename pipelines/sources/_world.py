@@ -12,7 +12,7 @@ from pipelines.domains import DOMAINS
 from pipelines.downloads import fetch
 from pipelines.errors import ConfigError, SourceError
 from pipelines.sources._folders import described, entries, has_folder, unread
-from pipelines.sources._protocol import SOURCES, Progress, no_progress, open_source
+from pipelines.sources._protocol import SOURCES, open_source
 
 GENERATED = "generated"
 GIVEN = "given"
@@ -55,9 +55,7 @@ class World:
         return path.name
 
 
-def open_world(
-    folder: Path, origin: str, settings: Settings, progress: Progress = no_progress
-) -> World:
+def open_world(folder: Path, origin: str, settings: Settings) -> World:
     """Find the original files of a data folder.
 
     ``origin`` is ``generated``, ``given``, or the address that the folder was downloaded from; the
@@ -65,7 +63,7 @@ def open_world(
 
     Raises SourceError if no domain can be made of the files, or one can't be read.
     """
-    sources = {name: open_source(name, settings, progress=progress) for name in SOURCES}
+    sources = {name: open_source(name, settings) for name in SOURCES}
     files = {
         name: tuple(source.files(folder)) if source.present(folder) else ()
         for name, source in sources.items()
@@ -127,9 +125,7 @@ def given_folder(folder: Path) -> Path:
     return folder
 
 
-def download_folder(
-    settings: Settings, progress: Progress = no_progress, base_url: str = MOVIELENS_URL
-) -> tuple[Path, str]:
+def download_folder(settings: Settings, base_url: str = MOVIELENS_URL) -> tuple[Path, str]:
     """Download the configured archive; return its data folder and address.
 
     Raises ConfigError if there is no such archive, SourceError if it can't be downloaded or has
@@ -144,5 +140,5 @@ def download_folder(
     download = ARCHIVES[name]
     # A folder each, so that one world never sees the archive of another.
     folder = settings.runtime.folder / "downloads" / name
-    fetch(download, folder / "movielens", base_url=base_url, progress=progress)
+    fetch(download, folder / "movielens", base_url=base_url)
     return folder, f"{base_url.rstrip('/')}/{download.path}"

@@ -408,8 +408,8 @@ class AmazonSource(Source):
     def _found(self, folder: Path) -> list[AmazonFile]:
         data = self.settings.data.amazon
         given: dict[Kind, list[Path]] = {
-            "reviews": given_files(data.reviews, self.settings, progress=self.progress),
-            "meta": given_files(data.meta, self.settings, progress=self.progress),
+            "reviews": given_files(data.reviews, self.settings),
+            "meta": given_files(data.meta, self.settings),
         }
         return find_files(folder, data, given)
 
@@ -441,7 +441,6 @@ class _Reading:
                 self._work.original(file.path, file.name),
                 self._table.fields,
                 self._work.reject_frame,
-                progress=self._work.progress,
                 threads=self._work.settings.runtime.threads,
             )
             for batch in reader:

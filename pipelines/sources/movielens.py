@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pipelines.downloads import Download
 from pipelines.errors import SourceError
 from pipelines.licences import Licence
+from pipelines.progress import advance
 from pipelines.scales import SCALES, RatingScale
 from pipelines.sources._folders import (
     check_file,
@@ -61,6 +62,8 @@ FILES: Mapping[Format, tuple[str, ...]] = {
     "dat-tags": ("movies.dat", "ratings.dat", "tags.dat"),
     "u": ("u.item", "u.user", "u.data"),
 }
+#: Files that people's own data may lack; of a published archive they have been lost.
+_OPTIONAL = ("links.csv", "tags.csv")
 
 #: Published archives. The MD5 sums are those GroupLens publishes beside each archive.
 #: ml-latest-small was compared with a real copy; the others are quoted from public code that
@@ -173,10 +176,12 @@ class Layout:
                 )
             found[name] = path
         self._refuse_missing(found)
-        return {name: found[name] for name in names}
+        return {name: found[name] for name in names if name in found}
 
     def _refuse_missing(self, found: Collection[str]) -> None:
         names = FILES[self.format]
+        if self.variant not in _VARIANTS:
+            names = tuple(name for name in names if name not in _OPTIONAL)
         missing = [name for name in names if name not in found]
         if missing:
             raise SourceError(
@@ -315,7 +320,7 @@ def raw_table(
         total, done = reader.rows_read, 0
         for frame in rows.batches():
             done += frame.height
-            work.progress(f"ordering {original.name}", done, total)
+            advance(f"ordering {original.name}", done, total)
             out = frame.select(names)
             if seen is not None:
                 seen(out)
@@ -494,25 +499,31 @@ _ITEM = (
 
 def _read_csv(originals: Originals, work: Workspace) -> Iterator[RawTable]:
     def reader(name: str, *columns: Column) -> CsvReader:
-        return CsvReader(originals[name], columns, work.reject, progress=work.progress)
+        return CsvReader(originals[name], columns, work.reject)
 
     films = Films()
     yield _films(reader("movies.csv", _MOVIE, _TITLE, _GENRES), films, work)
     yield _ratings(
         reader("ratings.csv", _USER, _MOVIE, _RATING, _TIME), films, SCALES["0.5-5"], work
     )
-    yield raw_table(
-        "raw.movielens_links", reader("links.csv", *_LINKS), films.link_faults, work,
-        key=("movie_id",), finish=_links_published,
-    )  # fmt: skip
-    yield _tags(reader("tags.csv", *_TAGS), films, work)
+    if "links.csv" in originals:
+        yield raw_table(
+            "raw.movielens_links", reader("links.csv", *_LINKS), films.link_faults, work,
+            key=("movie_id",), finish=_links_published,
+        )  # fmt: skip
+    else:
+        yield absent_table("raw.movielens_links")
+    if "tags.csv" in originals:
+        yield _tags(reader("tags.csv", *_TAGS), films, work)
+    else:
+        yield absent_table("raw.movielens_tags")
     yield absent_table("raw.movielens_users")
 
 
 def _read_dat(originals: Originals, work: Workspace) -> Iterator[RawTable]:
     def reader(name: str, *columns: Column) -> CsvReader:
         original = latin1(originals[name])
-        return DelimitedReader(original, columns, "::", work.reject, progress=work.progress)
+        return DelimitedReader(original, columns, "::", work.reject)
 
     films = Films()
     yield _films(reader("movies.dat", _MOVIE, _TITLE, _GENRES), films, work)
@@ -532,7 +543,7 @@ def _read_dat(originals: Originals, work: Workspace) -> Iterator[RawTable]:
 
 def _read_dat_tags(originals: Originals, work: Workspace) -> Iterator[RawTable]:
     def reader(name: str, *columns: Column) -> CsvReader:
-        return DelimitedReader(originals[name], columns, "::", work.reject, progress=work.progress)
+        return DelimitedReader(originals[name], columns, "::", work.reject)
 
     films = Films()
     yield _films(reader("movies.dat", _MOVIE, _TITLE, _GENRES), films, work)
@@ -547,7 +558,7 @@ def _read_dat_tags(originals: Originals, work: Workspace) -> Iterator[RawTable]:
 def _read_u(originals: Originals, work: Workspace) -> Iterator[RawTable]:
     def reader(name: str, separator: str, *columns: Column) -> CsvReader:
         original = latin1(originals[name])
-        return DelimitedReader(original, columns, separator, work.reject, progress=work.progress)
+        return DelimitedReader(original, columns, separator, work.reject)
 
     films = Films()
     yield _films(reader("u.item", "|", *_ITEM), films, work, finish=_flags_published)
@@ -707,8 +718,9 @@ class MovielensSource(Source):
         return self._layout(folder).paths()
 
     def links(self, folder: Path) -> bool:
-        """Whether the archive links films to TMDB; ML-1M and ML-100K do not."""
-        return self._layout(folder).format == "csv"
+        """Whether the files link films to TMDB; those of ML-1M and ML-100K do not."""
+        layout = self._layout(folder)
+        return layout.format == "csv" and "links.csv" in layout.originals()
 
     def _layout(self, folder: Path) -> Layout:
         # The variant is a choice among what a given folder holds; other worlds hold one.

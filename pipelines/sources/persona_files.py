@@ -219,11 +219,7 @@ class PersonaFilesSource(Source):
         can't be read.
         """
         named = self.settings.data.personas.files
-        found = (
-            given_files(named, self.settings, progress=self.progress)
-            if named
-            else self._in_folder(folder)
-        )
+        found = given_files(named, self.settings) if named else self._in_folder(folder)
         names = Counter(relative_name(path, folder) for path in found)
         doubled = [name for name, times in names.items() if times > 1]
         if doubled:
@@ -284,7 +280,7 @@ class _Reading:
     def _rows_of(self, path: Path, file: str) -> Iterator[tuple[int, PersonaRow]]:
         plain = path.name.lower().removesuffix(".gz").endswith(".txt")
         self.rows[file] = 0
-        for number, line in numbered_lines(self._work.original(path, file), self._work.progress):
+        for number, line in numbered_lines(self._work.original(path, file)):
             self.rows[file] += 1
             if not line.strip():
                 self.skipped["blank_line"] += 1

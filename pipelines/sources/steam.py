@@ -13,12 +13,10 @@ from pipelines.errors import SourceError
 from pipelines.licences import Licence
 from pipelines.sources._folders import check_file, given_files, pick_files, relative_name
 from pipelines.sources._protocol import (
-    Progress,
     RawTable,
     Source,
     Workspace,
     in_batches,
-    no_progress,
 )
 from pipelines.sources._rejects import Fault, first_fault
 from pipelines.sources.formats.json_lines import JsonField, LiteralReader
@@ -53,9 +51,7 @@ class SteamFile:
     name: str
 
 
-def find_files(
-    folder: Path, settings: Settings, *, progress: Progress = no_progress
-) -> dict[Kind, SteamFile]:
+def find_files(folder: Path, settings: Settings) -> dict[Kind, SteamFile]:
     """The Steam files that there are, in the order games, reviews, items.
 
     That is ``steam/steam_games.json[.gz]`` and so on in the data folder, or what ``data.steam``
@@ -69,7 +65,7 @@ def find_files(
     for kind, name in _NAMES.items():
         given = getattr(data, kind)
         paths = (
-            [check_file(p, name) for p in given_files([given], settings, progress=progress)]
+            [check_file(p, name) for p in given_files([given], settings)]
             if given
             else _lying(folder / _FOLDER, name)
         )
@@ -129,7 +125,6 @@ def _literal_reader(file: SteamFile, fields: Sequence[JsonField], work: Workspac
         work.original(file.path, file.name),
         fields,
         work.reject_frame,
-        progress=work.progress,
         threads=work.settings.runtime.threads,
     )
 
@@ -457,17 +452,15 @@ class SteamSource(Source):
 
     def present(self, folder: Path) -> bool:
         """Whether files are named in the settings or lie in ``folder/steam``."""
-        return bool(find_files(folder, self.settings, progress=self.progress))
+        return bool(find_files(folder, self.settings))
 
     def files(self, folder: Path) -> list[Path]:
         """Return the files that are read: games, reviews and, if there, items."""
-        return [
-            file.path for file in find_files(folder, self.settings, progress=self.progress).values()
-        ]
+        return [file.path for file in find_files(folder, self.settings).values()]
 
     def read(self, folder: Path, work: Workspace) -> Iterator[RawTable]:
         """Read games, reviews and time played."""
-        found = find_files(folder, self.settings, progress=self.progress)
+        found = find_files(folder, self.settings)
         if not found:
             raise SourceError(
                 "no Steam files", where=str(folder / self.name), hint="see docs/data.md"

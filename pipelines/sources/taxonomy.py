@@ -151,7 +151,7 @@ class TaxonomySource(Source):
         """
         named = self.settings.data.taxonomy.file
         found = (
-            given_files((named,), self.settings, progress=self.progress)
+            given_files((named,), self.settings)
             if named
             else pick_files(folder / self.folder_name, _is_name, self.expected)
         )

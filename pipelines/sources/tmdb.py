@@ -25,8 +25,9 @@ from rapidfuzz import fuzz
 from pipelines.config import Settings
 from pipelines.errors import SourceError
 from pipelines.licences import Licence
+from pipelines.progress import advance
 from pipelines.sources._folders import described, pick_files
-from pipelines.sources._protocol import Progress, RawTable, Source, Workspace, no_progress
+from pipelines.sources._protocol import RawTable, Source, Workspace
 from pipelines.sources.formats import values
 from pipelines.sources.formats.lines import MAX_LINE, numbered_lines
 from pipelines.sources.movielens import MovielensSource
@@ -453,10 +454,10 @@ class TmdbSource(Source):
     needs: ClassVar[tuple[str, ...]] = ("raw.movielens_links", "raw.movielens_movies")
     code_version: ClassVar[str] = CODE_VERSION
 
-    def __init__(self, settings: Settings, *, progress: Progress = no_progress) -> None:
+    def __init__(self, settings: Settings) -> None:
         from pipelines.sources.tmdb_api import TmdbCache  # it loads httpx: the terms need none
 
-        super().__init__(settings, progress=progress)
+        super().__init__(settings)
         self.cache = TmdbCache(settings.runtime.folder / "cache" / "tmdb")
 
     def feeds(self, folder: Path) -> frozenset[str]:  # noqa: ARG002 - records alone are no domain
@@ -596,7 +597,7 @@ class _Reading:
                     hint="convert it, for instance with `jq -c '.[]'`",
                 )
             if self.rows_read % BATCH_ROWS == 0:
-                self._work.progress("tmdb", self.rows_read, None)
+                advance("tmdb", self.rows_read, None)
             if len(text) > MAX_LINE:
                 self._reject(line, "too_long", text)
                 continue
@@ -608,7 +609,7 @@ class _Reading:
             row = self._take(record, line, text)
             if row is not None:
                 yield row
-        self._work.progress("tmdb", self.rows_read, self.rows_read)
+        advance("tmdb", self.rows_read, self.rows_read)
 
     def _from_api(self) -> Iterator[FilmRow]:
         from pipelines.sources.tmdb_api import TmdbClient
@@ -618,7 +619,7 @@ class _Reading:
         settings = self._source.settings.tmdb
         cache = self._source.cache
         if settings.token:
-            report = TmdbClient(settings, cache).fetch(self._wanted, self._work.progress)
+            report = TmdbClient(settings, cache).fetch(self._wanted)
             self._fetch = {
                 "api_failed": len(report.failed),
                 "api_cache_corrupt": len(report.corrupt),

@@ -25,8 +25,8 @@ from pipelines.errors import (
     StoreError,
     UnderstudyError,
 )
+from pipelines.progress import advance
 from pipelines.retrying import TRANSIENT_STATUS, backoff, retry_after
-from pipelines.sources._protocol import Progress, no_progress
 from pipelines.sources.formats import values
 from pipelines.sources.formats.files import open_file
 from pipelines.store.files import whole_file
@@ -340,7 +340,7 @@ class TmdbClient:
         self._base = _checked_address(settings.base_url)
         self._token = _checked_token(settings)
 
-    def fetch(self, tmdb_ids: Iterable[int], progress: Progress = no_progress) -> FetchReport:
+    def fetch(self, tmdb_ids: Iterable[int]) -> FetchReport:
         """Bring the answers for all films into the cache; only missing ones are asked for.
 
         Stopping it at any point (Ctrl-C, a kill) keeps every answer that had come.
@@ -355,17 +355,15 @@ class TmdbClient:
         StoreError
             If the cache can't be read or written.
         """
-        return asyncio.run(self.fetch_async(tmdb_ids, progress))
+        return asyncio.run(self.fetch_async(tmdb_ids))
 
-    async def fetch_async(
-        self, tmdb_ids: Iterable[int], progress: Progress = no_progress
-    ) -> FetchReport:
+    async def fetch_async(self, tmdb_ids: Iterable[int]) -> FetchReport:
         """:meth:`fetch`, inside a running event loop."""
         report = FetchReport()
         pending = self._pending(tmdb_ids, report)
         if pending:
-            await _Fetch(self, pending, report, progress).run()
-        progress("tmdb", report.settled + len(report.failed), report.wanted)
+            await _Fetch(self, pending, report).run()
+        advance("tmdb", report.settled + len(report.failed), report.wanted)
         return report
 
     def entries(self, tmdb_ids: Iterable[int]) -> Iterator[tuple[int, CacheEntry | None]]:
@@ -475,14 +473,11 @@ class TmdbClient:
 class _Fetch:
     """A run over the pending films: a fixed number of workers share one iterator."""
 
-    def __init__(
-        self, client: TmdbClient, pending: list[int], report: FetchReport, progress: Progress
-    ) -> None:
+    def __init__(self, client: TmdbClient, pending: list[int], report: FetchReport) -> None:
         self._client = client
         self._settings = client._settings
         self._pending = pending
         self._report = report
-        self._progress = progress
         self._cool_down = CoolDown(
             self._settings.max_wait, self._settings.retries + 1, self._resume_hint
         )
@@ -517,7 +512,7 @@ class _Fetch:
                 setattr(self._report, status, getattr(self._report, status) + 1)
                 self._failed_in_a_row = 0
             done = self._report.settled + len(self._report.failed)
-            self._progress("tmdb", done, self._report.wanted)
+            advance("tmdb", done, self._report.wanted)
 
     async def _settle(self, connection: httpx.AsyncClient, tmdb_id: int) -> _Answer:
         """Ask until there is an answer or the tries are used up; pauses use up none."""

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pipelines.cohorts import check_cohort_name
 from pipelines.config import EngineSettings, Settings
 from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS
@@ -66,7 +67,7 @@ def build(
         As the stage raises it; the current versions stay.
     """
     store, settings = context.store, context.settings
-    report = Report(context.progress)
+    report = Report()
     if stage.left_out is not None:
         reason = stage.left_out(settings, cohort)
         if reason is not None:
@@ -80,6 +81,7 @@ def build(
         return Built(stage, report=report, reason=f"there is no {lost[0]}", absent=True)
     with ExitStack() as stack:
         if stage.by_cohort:
+            check_cohort_name(str(cohort))
             stack.enter_context(_lock(store, f"{first}-{cohort}", f"{first} of {cohort}", 0))
         given = inputs or {}
         read = Inputs(

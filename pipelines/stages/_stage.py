@@ -15,7 +15,6 @@ from pipelines import instructions
 from pipelines.config import EngineSettings, Settings, identity_hash
 from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS
-from pipelines.downloads import Progress, no_progress
 from pipelines.errors import UnderstudyError
 from pipelines.store import Build, CheckRecord, Snapshot, Table
 from pipelines.store.files import sha256_of
@@ -75,10 +74,8 @@ class Inputs(Mapping[str, Snapshot]):
 
 @dataclass
 class Report:
-    """Collector of a stage's metadata and progress."""
+    """Collector of a stage's metadata."""
 
-    #: Called with (step, done, total or None).
-    progress: Progress = no_progress
     #: Facts for the manifest (JSON): of the table, and of the cohort that is built; those of a
     #: cohort are kept by its name beside those of the others.
     stats: dict[str, Any] = field(default_factory=dict)
@@ -91,10 +88,6 @@ class Report:
     plots: dict[str, bytes] = field(default_factory=dict)
     #: Outcomes of the stage's own checks.
     checks: list[CheckRecord] = field(default_factory=list)
-
-    def advance(self, step: str) -> Callable[[int, int], None]:
-        """A callback that takes (done, total) of a step."""
-        return lambda done, total: self.progress(step, done, total)
 
 
 #: Returns the rows of a stage's table (a frame in any order, or batches in the contract's order),

@@ -22,9 +22,9 @@ ORIGINALS = "sources.original_files"
 @contextmanager
 def world_files(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build]:
     """Find, generate or download the world's files and list them."""
-    world = prepare_world(settings, progress=report.progress)
+    world = prepare_world(settings)
     report.shown.update(world=world.name, folder=str(world.folder))
-    yield inventory_build(world, settings, progress=report.progress)
+    yield inventory_build(world, settings)
 
 
 def _source(name: str) -> Stage:
@@ -35,7 +35,7 @@ def _source(name: str) -> Stage:
         licence = source.licence
         report.shown.update(licence=f"{licence.name}: {licence.url}", terms=licence.terms)
         world, store = prepare_world(settings), inputs.context.store
-        with ingest_build(name, world, store, settings, progress=report.progress) as build:
+        with ingest_build(name, world, store, settings) as build:
             yield build
 
     def left_out(settings: Settings, _: str | None) -> str | None:

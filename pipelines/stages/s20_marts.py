@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pipelines import warehouse
 from pipelines.config import Settings
 from pipelines.context import PipelineContext
+from pipelines.progress import advance
 from pipelines.stages._stage import Inputs, Report, Stage
 from pipelines.store import Build
 
@@ -24,7 +25,7 @@ def held_warehouse(context: PipelineContext) -> AbstractContextManager[None]:
     """The warehouse's lock; reports which process it waits for."""
 
     def waiting(holder: str) -> None:
-        context.progress(f"waiting for the warehouse ({holder})", 0, None)
+        advance(f"waiting for the warehouse ({holder})", 0, None)
 
     return warehouse.warehouse_lock(context.store.home, timeout=LOCK_WAIT, on_wait=waiting)
 

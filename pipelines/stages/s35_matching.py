@@ -34,7 +34,6 @@ def matched(inputs: Inputs, settings: Settings, report: Report) -> Iterable[Tabl
             inputs["training_traits"].read(),
             matcher,
             settings.matching,
-            progress=lambda stage: report.progress(f"{domain}: matching, {stage}", 0, None),
         )
         rows = matching.attribute_report(
             history,

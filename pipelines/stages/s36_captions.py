@@ -24,7 +24,6 @@ def captioned(inputs: Inputs, settings: Settings, report: Report) -> pl.DataFram
             prepare_world(settings).folder,
             items,
             captioner,
-            progress=report.advance(f"{inputs.domain}: captions"),
         )
         counts = table["status"].value_counts().sort("status")
         report.stats.update(captions=captioner.metadata(), statuses=dict(counts.iter_rows()))

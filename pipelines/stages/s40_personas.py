@@ -16,6 +16,7 @@ from pipelines.domains import DOMAINS, cohort_domain
 from pipelines.errors import ConfigError
 from pipelines.personas import HANDMADE, IMPORTED, is_matched
 from pipelines.plugins import closing
+from pipelines.progress import advance
 from pipelines.scratch import scratch_errors
 from pipelines.stages._stage import Inputs, Report, Stage
 from pipelines.store import Build, Snapshot, Table
@@ -102,9 +103,7 @@ def _persona_files(inputs: Inputs, report: Report) -> Snapshot:
             hint="put them into personas/ of the data folder, or set data.personas.files",
         )
     store = inputs.context.store
-    made = ingest(
-        "persona_files", world, store, settings, run_id=inputs.run_id, progress=report.progress
-    )
+    made = ingest("persona_files", world, store, settings, run_id=inputs.run_id)
     return made["raw.persona_files"]
 
 
@@ -133,13 +132,7 @@ def _written(
     elif name.startswith(HANDMADE):
         frames = iter([personas.handmade_personas(domain, cohort=name)])
     else:
-        writer = personas.load_writer(
-            chosen.writer,
-            settings,
-            progress=lambda tally: report.progress(
-                f"personas of {name}: replies", tally.answers, None
-            ),
-        )
+        writer = personas.load_writer(chosen.writer, settings)
         asks = chosen.writer == "model"
         frames = personas.generate_batches(
             chosen,
@@ -155,7 +148,7 @@ def _written(
                 frame.write_parquet(parts[-1])
             total += frame.height
             planned = raw.rows if raw is not None else chosen.count
-            report.progress(f"personas of {name}", total, max(planned, total))
+            advance(f"personas of {name}", total, max(planned, total))
         metadata = getattr(writer, "metadata", None)
         report.shown["writing"] = (
             dict(metadata()) if metadata else {"writer": getattr(writer, "name", "none")}

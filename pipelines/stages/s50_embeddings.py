@@ -31,7 +31,6 @@ def _stage(source: str, target: str, key: str, text: Callable[[pl.DataFrame], pl
             previous=previous.read() if previous is not None and _made_alike(previous) else None,
             # Parts of another code or instruction set are not taken up.
             folder=inputs.scratch / "-".join([embeddings.CODE_VERSION, *identity().values()]),
-            progress=report.advance(f"embed {source}"),
         )
         shutil.rmtree(inputs.scratch, ignore_errors=True)
         return found

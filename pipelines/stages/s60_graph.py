@@ -12,6 +12,7 @@ from pipelines import graph
 from pipelines.config import Settings
 from pipelines.execution import open_executor
 from pipelines.plugins import closing
+from pipelines.progress import advance
 from pipelines.stages._stage import Inputs, Report, Stage, tables
 
 __all__ = ["STAGES"]
@@ -30,21 +31,20 @@ def graph_triples(inputs: Inputs, settings: Settings, report: Report) -> Iterato
 
 def item_similarity(inputs: Inputs, settings: Settings, report: Report) -> Iterator[pl.DataFrame]:
     """Find the most similar items of each item: PathSim over all meta-paths, and embeddings."""
-    advance = report.advance(f"{inputs.domain}: similar items")
     vectors = inputs["item_embeddings"].read(["item_id", "vector"])
     similar = graph.SimilarItems(
         inputs["graph_triples"].scan(), vectors, settings.graph, domain=inputs.domain
     )
     if settings.execution.executor == "local":
         threads = settings.runtime.threads or os.cpu_count() or 1
-        yield from similar.rows(threads=threads, progress=advance)
+        yield from similar.rows(threads=threads)
     else:
         work = _FindSimilar(similar)
         with closing(open_executor(settings.execution)) as executor:
             starts = range(0, len(similar), ITEMS_PER_PART)
             for start, frame in zip(starts, executor.map(work, starts), strict=True):
                 yield frame
-                advance(min(start + ITEMS_PER_PART, len(similar)), len(similar))
+                advance("similar items", min(start + ITEMS_PER_PART, len(similar)), len(similar))
     # The picture opens the whole graph: only for a table that is new.
     title, picture = _neighbourhood(inputs, settings, vectors)
     report.plots[title] = picture

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -22,10 +22,11 @@ from pipelines.config import EngineSettings, ScoringSettings, Settings
 from pipelines.domains import DOMAINS, cohort_domain
 from pipelines.errors import ConfigError
 from pipelines.execution import Executor, LocalExecutor, open_executor
-from pipelines.llm.answers import AnswerStore, Tally
+from pipelines.llm.answers import ANSWERS, AnswerStore
 from pipelines.llm.engines.cluster import ClusterEngine
 from pipelines.personas import is_matched
-from pipelines.plugins import closing
+from pipelines.plugins import closing, code_of
+from pipelines.progress import advance, heard
 from pipelines.prompts import list_prompt_digest, rating_prompt_digest
 from pipelines.seeding import combine, hash_ids
 from pipelines.stages._stage import Inputs, Report, Stage, tables
@@ -126,12 +127,17 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
     readings: Counter[str] = Counter()
     sampled: list[pl.DataFrame] = []
     asked = 1 + (scoring.explained if scoring.explain else 0.0)
-    shown = _Progress(report.advance(f"{inputs.domain}: score pairs of {cohort}"), asked, planned)
+
+    def answered(step: str, done: int, _: int | None) -> None:
+        """Between parts, what a model has answered so far, in pairs."""
+        if step == ANSWERS:
+            advance("scoring pairs", max(scores.scored, min(int(done / asked), planned)), planned)
+
     learned = _learned(inputs)
     with ExitStack() as stack:
         executor = stack.enter_context(closing(open_executor(settings.execution)))
         rater = stack.enter_context(
-            closing(_open_rater(inputs, settings, items, learned, executor, shown.answered))
+            closing(_open_rater(inputs, settings, items, learned, executor))
         )
 
         def parts() -> Iterator[raters.Part]:
@@ -151,8 +157,8 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
         )
         # A model is asked from here: its engine's requests go to the workers.
         here = LocalExecutor() if raters.models_of(rater) else executor
-        for frame in scores.rows(work, parts(), here):
-            shown.scored(scores.scored)
+        for frame in heard(scores.rows(work, parts(), here), answered):
+            advance("scoring pairs", scores.scored, planned)
             sampled.append(frame.filter(pl.col("persona_id").is_in(sample)))
             yield frame
         some = pl.concat(sampled)
@@ -187,27 +193,6 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
     report.shown.update(
         {name: v for name, v in own["scoring"].items() if isinstance(v, int | float)}
     )
-
-
-class _Progress:
-    """Progress in pairs, by a model's answers between finished parts.
-
-    ``asked``: questions per pair, a rating and a share of explanations.
-    """
-
-    def __init__(self, show: Callable[[int, int], None], asked: float, planned: int) -> None:
-        self._show, self._asked, self._planned, self._done = show, asked, planned, 0
-        show(0, planned)
-
-    def scored(self, done: int) -> None:
-        """Report the pairs that are done (count)."""
-        if self._done < done:
-            self._done = done
-            self._show(done, self._planned)
-
-    def answered(self, tally: Tally) -> None:
-        """Report a model's answers of this run."""
-        self.scored(min(int(tally.answers / self._asked), self._planned))
 
 
 @dataclass(frozen=True)
@@ -296,7 +281,7 @@ def _asked(settings: Settings, domain: str) -> dict[str, Any]:
         home, version = settings.runtime.home, settings.surrogate.snapshot
         return {"surrogate": raters.surrogate_version(home, domain, version)}
     if ":" in scoring.rater:
-        return {"rater": getattr(raters.rater_class(scoring.rater), "code_version", "1")}
+        return {"rater": code_of(raters.rater_class(scoring.rater))}
     return {}
 
 
@@ -357,7 +342,6 @@ def _open_rater(
     items: pl.DataFrame,
     learned: _Learned,
     executor: Executor,
-    progress: Callable[[Tally], object],
 ) -> raters.Rater:
     """The configured rater; closing it releases its model and commits its answers."""
     names = _names(settings.scoring_of(inputs.domain))
@@ -375,7 +359,6 @@ def _open_rater(
         preference_scores=None if replayed is None else replayed.read(),
         domain=inputs.domain,
         store=_answers(settings, inputs.domain),
-        progress=progress,
         **learned,
         **own,
     )

@@ -68,7 +68,6 @@ def rating_model(inputs: Inputs, settings: Settings, report: Report) -> Iterable
         settings.tuning,
         folder / "training",
         base=opened,
-        progress=report.advance(f"{inputs.domain}: training"),
     )
     calibration = tuning.calibrate_model(model, examples)
     learned: dict[str, Any] = {

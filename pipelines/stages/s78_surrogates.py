@@ -38,9 +38,7 @@ def rating_surrogate(inputs: Inputs, settings: Settings, report: Report) -> Iter
         more: dict[str, Any] = {k: v for k, v in read.items() if k != "personas"}
         return raters.open_rater(settings, domain=domain, **more, **learned)
 
-    taught = surrogates.teach(
-        teacher, **read, settings=own, ask=ask, progress=report.advance(f"{domain}: learning")
-    )
+    taught = surrogates.teach(teacher, **read, settings=own, ask=ask)
     shutil.rmtree(inputs.scratch, ignore_errors=True)
     files = surrogates.save_surrogate(taught, inputs.scratch)
     made = taught.model.metadata

@@ -9,7 +9,7 @@ import polars as pl
 from pipelines import personas, raters
 from pipelines.config import Settings
 from pipelines.domains import DOMAINS
-from pipelines.plugins import closing
+from pipelines.plugins import closing, code_of
 from pipelines.stages._stage import Inputs, Report, Stage, tables
 from pipelines.store.files import sha256_of
 
@@ -69,7 +69,7 @@ def _identity(settings: Settings) -> dict[str, Any]:
     if calibration is not None:
         identity["calibration"] = sha256_of(calibration)
     if ":" in name:
-        identity["rater"] = getattr(raters.rater_class(name), "code_version", "1")
+        identity["rater"] = code_of(raters.rater_class(name))
     return identity
 
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipelines import progress
 from pipelines.errors import IntegrityError, StoreError
 from pipelines.store._layout import Layout
 from pipelines.store._lineage import builds_of
@@ -173,16 +174,18 @@ def _recent(
     return max(times) > before
 
 
-def backup(
-    files: LocalFiles, layout: Layout, target: Path, progress: Callable[[int], object]
-) -> Backup:
+def backup(files: LocalFiles, layout: Layout, target: Path) -> Backup:
     """See :meth:`Store.backup <pipelines.store.Store.backup>`."""
     import tarfile
 
     home = layout.home
     count = size = 0
     # No version is removed meanwhile.
-    with mutex(layout.lock("gc"), timeout=PATIENCE, shared=True), _tar(target) as archive:
+    with (
+        mutex(layout.lock("gc"), timeout=PATIENCE, shared=True),
+        _tar(target) as archive,
+        progress.counting(f"writing {target}"),
+    ):
 
         def add(path: Path, data: bytes) -> None:
             nonlocal count, size
@@ -190,7 +193,7 @@ def backup(
             member.size, member.mtime = len(data), int(datetime.now(UTC).timestamp())
             archive.addfile(member, io.BytesIO(data))
             count, size = count + 1, size + len(data)
-            progress(len(data))
+            progress.add(len(data))
 
         def add_file(path: Path, name: Path | None = None) -> None:
             nonlocal count, size
@@ -199,7 +202,7 @@ def backup(
             with path.open("rb") as file:
                 archive.addfile(member, file)
             count, size = count + 1, size + member.size
-            progress(member.size)
+            progress.add(member.size)
 
         # Pointers and lock files of one moment: whatever they name is already there.
         with mutex(layout.versions_lock, timeout=PATIENCE):
@@ -266,12 +269,10 @@ def _tar(target: Path) -> Iterator[tarfile.TarFile]:
         yield archive
 
 
-def restore(
-    archive: Path, home: Path, progress: Callable[[int], object] = lambda size: None
-) -> Backup:
+def restore(archive: Path, home: Path) -> Backup:
     """Unpack a backup into a home that is empty or does not exist, and check every byte.
 
-    The home appears whole or not at all. ``progress`` gets the bytes of each version checked.
+    The home appears whole or not at all.
 
     Raises
     ------
@@ -286,7 +287,7 @@ def restore(
         raise StoreError(
             "the home is not empty", where=str(home), hint="restore into another --home"
         )
-    with placed(home, "the home") as folder:
+    with placed(home, "the home") as folder, progress.counting(f"checking {home}"):
         folder.mkdir()
         count = size = 0
         try:
@@ -310,7 +311,7 @@ def restore(
             snapshot.verify()
             for path in snapshot.path.iterdir():
                 path.chmod(0o444)
-            progress(snapshot.bytes)
+            progress.add(snapshot.bytes)
         needed = {one for one in _needed(files, layout) if not one[0].startswith("file:")}
         if missing := sorted(needed - set(found)):
             raise IntegrityError(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipelines.errors import IntegrityError, ReleaseError
 from pipelines.paths import ObjectPath
+from pipelines.progress import add, counting
 from pipelines.store._layout import Layout
 from pipelines.store._manifest import MANIFEST
 from pipelines.store._records import check_format, format_record, move_pointer, open_snapshot
@@ -30,11 +30,7 @@ class Pushed:
     uploaded_bytes: int
 
 
-def push_release(
-    release: Release,
-    target: ObjectPath,
-    progress: Callable[[Path, int], None] = lambda file, size: None,
-) -> Pushed:
+def push_release(release: Release, target: ObjectPath) -> Pushed:
     """See :meth:`Store.push`."""
     if isinstance(release.home, ObjectPath):
         raise ReleaseError("only a release of a home can be pushed", where=str(release.path))
@@ -50,22 +46,23 @@ def push_release(
     tables, uploaded = {}, []
     # A table's manifest after its files, the lock file after its tables, the pointer last: what a
     # killed push leaves is no release, and the next push uploads what is missing.
-    for name in release.tables:
-        snapshot = release.snapshot(name)
-        folder = layout.snapshot(snapshot.dataset, snapshot.version)
-        sizes: dict[Path, dict[str, int]] = {}
-        for entry in snapshot.manifest.files:
-            path, file = remote.part(folder, entry), snapshot.path / entry.name
-            if path.parent not in sizes:
-                sizes[path.parent] = remote.sizes(path.parent)
-            # Names hold the hash of the content, and an object appears whole.
-            if sizes[path.parent].get(path.name) != entry.bytes:
-                remote.upload(file, path)
-                uploaded.append(entry.bytes)
-            progress(file, entry.bytes)
-        remote.put_new(folder / MANIFEST, (snapshot.path / MANIFEST).read_bytes())
-        # The manifest of the first push stays. It may hold other times, and the lock its hash.
-        tables[name] = lock_table(open_snapshot(remote, folder))
+    with counting(f"pushing {release}", report.bytes):
+        for name in release.tables:
+            snapshot = release.snapshot(name)
+            folder = layout.snapshot(snapshot.dataset, snapshot.version)
+            sizes: dict[Path, dict[str, int]] = {}
+            for entry in snapshot.manifest.files:
+                path, file = remote.part(folder, entry), snapshot.path / entry.name
+                if path.parent not in sizes:
+                    sizes[path.parent] = remote.sizes(path.parent)
+                # Names hold the hash of the content, and an object appears whole.
+                if sizes[path.parent].get(path.name) != entry.bytes:
+                    remote.upload(file, path)
+                    uploaded.append(entry.bytes)
+                add(entry.bytes)
+            remote.put_new(folder / MANIFEST, (snapshot.path / MANIFEST).read_bytes())
+            # The manifest of the first push stays. It may hold other times, and the lock its hash.
+            tables[name] = lock_table(open_snapshot(remote, folder))
     card = remote.put_new(layout.card(release.name, release.version), release.card().encode())
     lock = replace(release, tables=tables, card_sha256=hashlib.sha256(card).hexdigest())
     remote.put_new(layout.release(release.name, release.version), lock.to_json())

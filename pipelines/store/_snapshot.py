@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.errors import IntegrityError, StoreError
 from pipelines.forks import check_polars
+from pipelines.progress import add
 from pipelines.store._manifest import MANIFEST, Manifest
 from pipelines.store.files import Files
 
@@ -109,8 +110,8 @@ class Snapshot:
         for problem in self.problems():
             raise problem
 
-    def problems(self, progress: Callable[[Path, int], None] | None = None) -> list[IntegrityError]:
-        """All faults that :meth:`verify` could find; ``progress`` gets each file and its bytes."""
+    def problems(self) -> list[IntegrityError]:
+        """All faults that :meth:`verify` could find."""
         found = []
         manifest = self.path / MANIFEST
         try:
@@ -136,8 +137,7 @@ class Snapshot:
                     found.append(self._damaged("a file is missing", file))
                 elif digest != entry.sha256:
                     found.append(self._damaged("the content is not what was committed", file))
-            if progress is not None:
-                progress(file, entry.bytes)
+            add(entry.bytes)
         listed = {f.name for f in self.manifest.files}
         found += [
             self._damaged("a file that was never committed", self.path / name)

@@ -489,29 +489,21 @@ class Store:
     def verify(
         self,
         release: Release | str,
-        progress: Callable[[Path, int], None] | None = None,
         *,
         lineage: bool = False,
     ) -> VerifyReport:
         """Read every file of a release again and compare hashes.
 
-        ``progress`` gets each file and its size (bytes) after it was read. With ``lineage`` every
-        snapshot that the tables were made from is read too, raw ones included, and recorded builds
-        must still lead from them to the tables.
+        With ``lineage`` every snapshot that the tables were made from is read too, raw ones
+        included, and recorded builds must still lead from them to the tables.
         """
-        return verify_release(self._opened(release), progress, lineage=lineage)
+        return verify_release(self._opened(release), lineage=lineage)
 
-    def push(
-        self,
-        release: Release | str,
-        target: str,
-        progress: Callable[[Path, int], None] = lambda file, size: None,
-    ) -> Pushed:
+    def push(self, release: Release | str, target: str) -> Pushed:
         """Copy a release to ``s3://<bucket>/<prefix>``, from where ``open_release`` reads it.
 
         What is there already is not uploaded again, so that a push that was interrupted is
         finished by the next one. `<name>@latest` is then the release that was pushed last.
-        ``progress`` gets each file and its size (bytes).
 
         Raises
         ------
@@ -525,7 +517,7 @@ class Store:
         address = release_path(target)
         if not isinstance(address, ObjectPath):
             raise ConfigError("not an address", where=target, hint="write s3://<bucket>/<prefix>")
-        return push_release(self._opened(release), address, progress)
+        return push_release(self._opened(release), address)
 
     def diff(
         self,
@@ -581,14 +573,14 @@ class Store:
             self.files, self._layout, grace=grace, dry_run=dry_run, before_removal=before_removal
         )
 
-    def backup(self, target: Path, progress: Callable[[int], object] = lambda size: None) -> Backup:
+    def backup(self, target: Path) -> Backup:
         """Write releases, current versions, what they were made from, and answers to a tar file.
 
         Runs may go on meanwhile: what the file holds is the state at its start. Worlds,
-        downloads, dbt's scratch and Dagster's instance are not in it. ``progress`` gets the bytes
-        of each file. StoreError if it can't be written; nothing is left behind.
+        downloads, dbt's scratch and Dagster's instance are not in it. StoreError if it can't be
+        written; nothing is left behind.
         """
-        return backup(self.files, self._layout, target, progress)
+        return backup(self.files, self._layout, target)
 
     def sweep(self) -> int:
         """Remove what dead processes left half-written; how many things were removed.

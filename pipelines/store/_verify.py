@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pipelines.errors import IntegrityError, ReleaseError
 from pipelines.paths import ObjectPath
+from pipelines.progress import counting
 from pipelines.store._layout import Layout
 from pipelines.store._lineage import builds_of
 from pipelines.store._records import open_snapshot
@@ -40,9 +41,7 @@ class VerifyReport:
         return not self.problems
 
 
-def verify_release(
-    release: Release, progress: Callable[[Path, int], None] | None = None, *, lineage: bool = False
-) -> VerifyReport:
+def verify_release(release: Release, *, lineage: bool = False) -> VerifyReport:
     """See :meth:`Store.verify`."""
     if lineage and isinstance(release.home, ObjectPath):
         raise ReleaseError(
@@ -60,21 +59,24 @@ def verify_release(
         except IntegrityError as error:
             problems.append(str(error))
             return
-        problems.extend(str(p) for p in snapshot.problems(progress))
+        problems.extend(str(p) for p in snapshot.problems())
         files += len(snapshot.manifest.files)
         size += snapshot.bytes
 
-    for name in sorted(release.tables):
-        read(partial(release.snapshot, name))
+    # The size of upstream snapshots is not part of the lock file.
+    total = None if lineage else sum(table.bytes for table in release.tables.values())
+    upstream = _upstream(release) if lineage else []
+    with counting(f"verifying {release}", total):
+        for name in sorted(release.tables):
+            read(partial(release.snapshot, name))
+        for folder in upstream:
+            read(partial(open_snapshot, LocalFiles(release.home), folder))
     try:
         release.card()
     except IntegrityError as error:
         problems.append(str(error))
     if not lineage:
         return VerifyReport(str(release), files, size, tuple(problems))
-    upstream = _upstream(release)
-    for folder in upstream:
-        read(partial(open_snapshot, LocalFiles(release.home), folder))
     problems.extend(_unlinked(release))
     originals = sum(name.startswith("file:") for name in release.lineage)
     return VerifyReport(

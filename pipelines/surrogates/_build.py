@@ -128,7 +128,6 @@ def teach(
     item_embeddings: pl.DataFrame | None = None,
     persona_embeddings: pl.DataFrame | None = None,
     ask: Callable[[], Rater] | None = None,
-    progress: Callable[[int, int], object] | None = None,
 ) -> Taught:
     """Learn a surrogate and judge it on pairs that it has not seen.
 
@@ -145,8 +144,6 @@ def teach(
         Shares that are held out, rank, sweeps, rounds and seed.
     ask
         Opens the teacher itself, for ``settings.rounds``.
-    progress
-        Called with (sweep, sweeps).
 
     Raises
     ------
@@ -199,7 +196,6 @@ def teach(
         rank=settings.rank,
         sweeps=settings.sweeps,
         seed=settings.seed,
-        progress=progress,
     )
     sides = {
         side: _side(facts[side], frames[side], np.unique(rows), values, weights)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.progress import advance
 from pipelines.raters import Memory, cuts_of, ordinal
 from pipelines.raters.protocol import Floats, Ints
 
@@ -121,14 +122,13 @@ def fit_pairs(
     rank: int,
     sweeps: int,
     seed: int,
-    progress: Callable[[int, int], object] | None = None,
 ) -> Fit:
     """Fit a surrogate to a teacher's distributions.
 
     ``people`` and ``things`` are facts of all personas and items, of shape (rows, columns), also of
     those without pairs. There are ``rank`` factors and at most ``sweeps`` passes over the pairs;
     training ends when the inner validation loss stops falling. ``seed`` draws the inner validation
-    pairs and factors beyond the facts. ``progress`` is called with (sweep, sweeps).
+    pairs and factors beyond the facts.
     """
     rng = np.random.default_rng(seed)
     order = np.argsort(pairs.person, kind="stable")
@@ -188,8 +188,7 @@ def fit_pairs(
             stale = 0
         else:
             stale += 1
-        if progress is not None:
-            progress(sweep + 1, sweeps)
+        advance("learning", sweep + 1, sweeps)
         if stale >= 2:
             break
     kept.course = fit.course

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,6 @@ def train_rating_model(
     folder: Path,
     *,
     base: Base | None = None,
-    progress: Callable[[int, int], object] | None = None,
 ) -> RatingModel:
     """Train a model on rating examples, from random weights or by LoRA on a base.
 
@@ -98,8 +97,6 @@ def train_rating_model(
     base
         Model that is adapted (:func:`open_base`), by matrices that are merged at the end; None
         trains a small one from random weights.
-    progress
-        Called with (step, steps).
     """
     rows = examples.filter(split="train")
     looked_at = _looked_at(examples, settings)
@@ -132,7 +129,7 @@ def train_rating_model(
         looked = base.windows(looked_at)
     pad = tokenizer.pad_token_id or 0
     data, validation = pack(windows, CONTEXT, pad), pack(looked, CONTEXT, pad)
-    course = train(model, data, validation, recipe, folder, progress=progress)
+    course = train(model, data, validation, recipe, folder)
     if base is not None:
         model = model.merge_and_unload()
     tokens, targets = int((data.segment > 0).sum()), int((data.rows >= 0).sum())

@@ -8,7 +8,7 @@ before them and themselves, at the positions that they have when they are served
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +22,7 @@ import polars as pl
 from pipelines.errors import ConfigError, EngineError
 from pipelines.extras import install_hint
 from pipelines.llm.engines.checkpoints import no_progress_bars
+from pipelines.progress import advance
 
 if TYPE_CHECKING:
     import torch
@@ -440,8 +441,6 @@ def train(
     validation: Packed,
     recipe: Recipe,
     folder: Path,
-    *,
-    progress: Callable[[int, int], object] | None = None,
 ) -> Trained:
     """Train a model in place; it ends with the best averaged weights.
 
@@ -473,7 +472,7 @@ def train(
             while True:
                 rate = 0.5 if halved.exists() else 1.0
                 try:
-                    found = _run(model, data, validation, recipe, folder, rate, progress)
+                    found = _run(model, data, validation, recipe, folder, rate)
                 except FloatingPointError as error:
                     if rate < 1.0:
                         raise EngineError(
@@ -497,7 +496,6 @@ def _run(
     recipe: Recipe,
     folder: Path,
     factor: float,
-    progress: Callable[[int, int], object] | None,
 ) -> Trained:
     import torch
     from torch.utils.data import SequentialSampler
@@ -538,8 +536,7 @@ def _run(
                 if averages.look(model, validation, state.global_step):
                     control.should_training_stop = True
                 control.should_save = True
-            if progress is not None:
-                progress(state.global_step, recipe.steps)
+            advance("training", state.global_step, recipe.steps)
 
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             del args, control

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.errors import ContractError, ReleaseError
+from pipelines.progress import add, listening
 from pipelines.raters import layers
 from pipelines.scales import rescale, scale_named
 from sim._results import ResultCache
@@ -83,14 +84,12 @@ def answers(
     results: ResultCache,
     *,
     max_block: int = BLOCK,
-    progress: Callable[[int], None] = lambda _: None,
 ) -> pl.DataFrame:
     """The rater's answer to each case, asked only where `results` does not hold it yet.
 
     ``key`` identifies rater, cases and what is ``shown`` (by :func:`recall`). ``rater`` opens the
     rater and is not called if nothing is left to ask. ``items`` are in the order of their ids. At
-    most ``max_block`` cases (count) are asked together; ``progress`` is called with the number of
-    cases done, stored ones too.
+    most ``max_block`` cases (count) are asked together.
 
     Columns: ``case`` (0 to n - 1, ascending), ``status`` and ``probabilities`` (null unless
     ``ok``).
@@ -99,7 +98,7 @@ def answers(
 
     found = results.frame(_RATINGS, key)
     if found is not None:
-        progress(len(cases))
+        add(len(cases))
         return found
     parts = []
     for number, rows in enumerate(
@@ -108,10 +107,12 @@ def answers(
         name = f"{key}-{number:05d}"
         part = results.frame(_PARTS, name)
         if part is None or part.height != len(rows):
-            part = _asked(cases, rows, shown, rater(), items)
+            # What its rater says would be counted as cases.
+            with listening(None):
+                part = _asked(cases, rows, shown, rater(), items)
             results.put(_PARTS, name, part)
         parts.append(part)
-        progress(len(rows))
+        add(len(rows))
     schema: dict[str, Any] = {
         "case": pl.Int64,
         "status": pl.String,
@@ -344,7 +345,6 @@ class SuiteContext:
         spec: RaterSpec,
         options: Options,
         seed: int,
-        progress: Callable[[int], None] = lambda _: None,
     ) -> tuple[pl.DataFrame, bool]:
         """The scored cases of a configuration under one seed, and whether they were results.
 
@@ -360,7 +360,7 @@ class SuiteContext:
         frames, failed = [], False
         for test in TESTS:
             cases = self.questions(test, seed, options.wording)
-            answered = self._answers(spec, options, test, seed, cases, progress)
+            answered = self._answers(spec, options, test, seed, cases)
             failed = failed or bool((answered["status"] == "engine_error").any())
             frames.append(
                 scored(
@@ -410,7 +410,6 @@ class SuiteContext:
         test: str,
         seed: int,
         cases: Cases,
-        progress: Callable[[int], None],
     ) -> pl.DataFrame:
         from pipelines.config import identity_hash
 
@@ -423,7 +422,6 @@ class SuiteContext:
             self.raters.frame("items"),
             self.results,
             max_block=self.max_block,
-            progress=progress,
         )
 
     def _recall(self, cases: Cases, retrieval: str, draw: int) -> Any:

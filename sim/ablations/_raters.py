@@ -11,7 +11,7 @@ import polars as pl
 from pipelines import raters
 from pipelines.config import EngineSettings, Settings
 from pipelines.errors import ConfigError
-from pipelines.llm.answers import AnswerStore, Tally
+from pipelines.llm.answers import AnswerStore
 from pipelines.llm.engines import Engine, load_engine
 from pipelines.llm.engines.tokens import model_tokenizer
 from pipelines.prompts import RATING_PROMPT_VERSION, rating_prompt_digest
@@ -59,8 +59,6 @@ class RaterCache:
         Store of the models' answers; None stores none.
     engines
         Opens an engine; given by tests.
-    progress
-        Called with the tally of a model's calls.
     """
 
     settings: Settings
@@ -68,7 +66,6 @@ class RaterCache:
     tables: Mapping[str, Snapshot]
     answers: AnswerStore | None = None
     engines: Callable[[EngineSettings], Engine] | None = None
-    progress: Callable[[Tally], object] | None = None
     _loaded: dict[RaterSpec, Engine] = field(default_factory=dict)
     _open: dict[tuple[RaterSpec, str, int, str], raters.Rater] = field(default_factory=dict)
     _frames: dict[str, Any] = field(default_factory=dict)
@@ -138,7 +135,6 @@ class RaterCache:
                 engine=None if model is None else self._engine(spec),
                 tokenizer=tokenizer,
                 name=spec.name,
-                progress=self.progress,
                 **vectors,
             )
         return self._open[key]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipelines.errors import ConfigError
+from pipelines.progress import counting
 from pipelines.raters import RATERS
 from pipelines.scales import scale_named
 from sim.ablations._cases import TESTS
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pipelines.ablations import Suite
-
-
-Progress = Callable[[str, float, int], None]
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,6 @@ def run_suite(
     grid: Grid = "small",
     seeds: Sequence[int] = (0, 1, 2),
     sealed: bool = False,
-    progress: Progress | None = None,
 ) -> SuiteResult:
     """Score every configuration of every rater; cells that are kept are not made again.
 
@@ -105,8 +102,6 @@ def run_suite(
         Each is a draw of the case tables, of the paraphrases and of the ratings.
     sealed
         Whether the sealed half of the paraphrases is asked too; for final runs.
-    progress
-        Called with what is at hand, and with cells done (parts of one too) and in all.
 
     Raises
     ------
@@ -133,13 +128,13 @@ def run_suite(
         for spec, options in plan:
             frames = []
             for seed in seeds:
-                step = _steps(context, _label(spec, options, seed), seed, done, total, progress)
-                frame, known = context.cell(spec, options, seed, step)
+                cases = sum(len(context.questions(test, seed)) for test in TESTS)
+                label = f"{_label(spec, options, seed)} ({done + 1} of {total})"
+                with counting(label, cases):
+                    frame, known = context.cell(spec, options, seed)
                 frames.append(frame)
                 done, reused = done + 1, reused + known
             made.append(_configuration(context, spec, options, frames, seeds))
-        if progress is not None:
-            progress("done", done, total)
     counts = {
         table: dict(snapshot.manifest.stats["counts"]) for table, snapshot in context.cases.items()
     }
@@ -148,25 +143,6 @@ def run_suite(
         context.suite, str(context.release), tuple(seeds), made, asked, counts, wanted,
         reused, total - reused, context.sample,
     )  # fmt: skip
-
-
-def _steps(
-    context: SuiteContext, text: str, seed: int, done: int, total: int, progress: Progress | None
-) -> Callable[[int], None]:
-    """Reports the cases of a cell as parts of it."""
-    if progress is None:
-        return lambda _: None
-    report = progress
-    report(text, done, total)
-    cases = sum(len(context.questions(test, seed)) for test in TESTS)
-    answered = 0
-
-    def step(more: int) -> None:
-        nonlocal answered
-        answered += more
-        report(text, done + answered / max(cases, 1), total)
-
-    return step
 
 
 def _configuration(

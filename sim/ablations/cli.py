@@ -160,14 +160,13 @@ def _run(
             k=retrieved,
             sample=cases,
         )
-        with cli.progress_bar(f"suite {suite}", disable=quiet) as advance:
+        with cli.progress_bar(f"suite {suite}", disable=quiet):
             result = run_suite(
                 context,
                 specs,
                 grid=grid,
                 seeds=seeds,
                 sealed=sealed,
-                progress=lambda text, done, total: advance(to=done, total=total, text=text),
             )
     finally:
         if answers is not None:

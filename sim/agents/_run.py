@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import polars as pl
 
 from pipelines.errors import ConfigError, IntegrityError
 from pipelines.paths import home_path
+from pipelines.progress import advance
 from pipelines.store.files import LocalFiles, storage_errors, sync_folder
 from pipelines.store.locks import RunLock
 from sim.agents._log import TABLES, frames_of
@@ -148,7 +149,6 @@ def simulate(
     seed: int = 0,
     first: int = 0,
     shard: int = SHARD,
-    progress: Callable[[int, int], None] | None = None,
 ) -> Simulation:
     """Play the visits of agents and write their tables into a folder.
 
@@ -166,8 +166,6 @@ def simulate(
         Of this run alone.
     shard
         Agents that are played together (count): bounds the memory.
-    progress
-        Called with (agents done, agents) after each shard.
 
     Raises
     ------
@@ -200,8 +198,7 @@ def simulate(
                 )
                 for name in reversed(TABLES):
                     files.put(part / f"{name}.parquet", _bytes(tables[name]))
-            if progress is not None:
-                progress(end, agents)
+            advance("visits", end, agents)
         for name in reversed(TABLES):
             _join(home, name, folders)
         with storage_errors(shards):

@@ -122,7 +122,7 @@ def agents(
         folder = out or default_folder(
             tree.runtime.home, world, mind, shown, agents=number, seed=seed
         )
-        with cli.progress_bar(f"{number:,} agents", disable=as_json) as advance:
+        with cli.progress_bar(f"{number:,} agents", disable=as_json):
             run = simulate(
                 world,
                 mind,
@@ -130,7 +130,6 @@ def agents(
                 agents=number,
                 folder=folder,
                 seed=seed,
-                progress=lambda done, total: advance(to=done, total=total, text="visits"),
             )
     finally:
         close = getattr(mind, "close", None)

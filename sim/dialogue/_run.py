@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,7 @@ import polars as pl
 
 from pipelines.errors import ConfigError
 from pipelines.hints import nearest
+from pipelines.progress import advance
 from pipelines.seeding import combine
 from sim._results import ResultCache
 from sim.dialogue._book import MIN_BEST, Book, Floats, Ints
@@ -109,7 +110,6 @@ def play(
     keep_turns: bool = True,
     cache: ResultCache | None = None,
     block: int = BLOCK,
-    progress: Callable[[int, int], object] | None = None,
 ) -> Played:
     """Play lifetimes and return their episodes and turns, ordered by their keys.
 
@@ -133,8 +133,6 @@ def play(
         Finished blocks are read from it and written to it; None keeps none.
     block
         Lifetimes of a block (count).
-    progress
-        Called with finished and all lifetimes after each block.
 
     Raises
     ------
@@ -181,8 +179,7 @@ def play(
         else:
             reused += 1
         frames.append(stored)
-        if progress is not None:
-            progress(int(rows[-1]) + 1, len(lifetimes))
+        advance("dialogues", int(rows[-1]) + 1, len(lifetimes))
     turns = [t for _, t in frames if t is not None]
     ordered = bool((np.diff(lifetimes.seeds) > 0).all())
     return Played(

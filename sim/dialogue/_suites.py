@@ -11,6 +11,7 @@ from pipelines.config import Settings
 from pipelines.errors import ConfigError
 from pipelines.hints import nearest
 from pipelines.plugins import closing
+from pipelines.progress import within
 from sim._results import ResultCache
 from sim.dialogue._book import Book
 from sim.dialogue._lifetimes import CELLS, SETTINGS, Cell, Lifetimes, Setting
@@ -259,8 +260,6 @@ class DialogueContext:
     models: tuple[str, ...] = ()
     model_seeds: int = 2
     model_episodes: int = 3
-    #: Called with a text, lifetimes done and all lifetimes of a configuration.
-    progress: Callable[[str, int, int], None] | None = None
 
     def draw(self, chosen: Configuration, *, seeds: int | None = None) -> Lifetimes:
         """Lifetimes of a configuration.
@@ -292,8 +291,7 @@ class DialogueContext:
         agent = self._agent(chosen)
         customer = self._customer(chosen, agent)
         text = " ".join(v for k, v in chosen.labels.items() if v and k != "unfaithful")
-        tell = self.progress
-        with closing(agent), closing(customer):
+        with closing(agent), closing(customer), within(text):
             return play(
                 self.book,
                 lifetimes,
@@ -305,7 +303,6 @@ class DialogueContext:
                 must_ask=chosen.must_ask,
                 probes=chosen.probes,
                 cache=ResultCache(self.home, "dialogues"),
-                progress=None if tell is None else lambda done, total: tell(text, done, total),
             )
 
     def _agent(self, chosen: Configuration) -> Any:

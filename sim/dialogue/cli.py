@@ -180,7 +180,7 @@ def run(
         for name in agent or ()
     ]
     names = chosen_suites(suite or ())
-    with cli.progress_bar("dialogues", disable=as_json) as advance:
+    with cli.progress_bar("dialogues", disable=as_json):
         context = DialogueContext(
             book,
             tree,
@@ -193,7 +193,6 @@ def run(
             models=tuple(model_agent or ()),
             model_seeds=model_seeds,
             model_episodes=model_episodes,
-            progress=lambda text, done, total: advance(to=done, total=total, text=text),
         )
         found = run_suites(context, names, custom)
     folder = out or tree.runtime.home / "dialogues" / "runs" / found.key

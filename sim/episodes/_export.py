@@ -13,6 +13,7 @@ import orjson
 
 from pipelines.errors import ConfigError
 from pipelines.extras import missing_package
+from pipelines.progress import add
 from pipelines.store.files import placed
 from sim.episodes._log import EpisodeLog
 
@@ -170,7 +171,7 @@ def export_episodes(export: Export) -> None:
     log = collect(env, options.episodes, policy="random", seed=options.seed)
     name = f"understudy/{env.release.domain}-random-v0"
     write_minari(log, export.folder / "data", name, algorithm="random")
-    export.progress(log.steps)
+    add(log.steps)
 
 
 def _padded(infos: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import polars as pl
 from pipelines.config import identity_hash
 from pipelines.errors import ConfigError
 from pipelines.paths import home_path
+from pipelines.progress import advance, within
 from sim._results import ResultCache
 from sim.agents import (
     BRAINS,
@@ -66,8 +67,6 @@ class ExperimentContext:
     sample: dict[str, int] = field(default_factory=dict)
     #: Arguments of brains by name.
     brain_options: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: Called with a text, done and total.
-    progress: Callable[[str, float, float], None] | None = None
     #: Cells computed and read (counts).
     made: int = 0
     reused: int = 0
@@ -132,7 +131,7 @@ class ExperimentContext:
             world = self.world(pages=self.sample["model_pages"] if _asks(name) else None)
         key = (name, id(world), repr(sorted(options.items())))
         if key not in self._brains:
-            self._say(f"open brain {name}", 0, 1)
+            advance(f"opening brain {name}")
             made = open_brain(name, settings=self.settings, **options).open(world)
             self._brains[key], self._of_brain[id(made)] = made, world
         return self._brains[key]
@@ -194,16 +193,8 @@ class ExperimentContext:
         number = self.agents_of(mind) if agents is None else agents
         chosen = self.seed if seed is None else seed
         folder = default_folder(self.home, played, mind, shown, agents=number, seed=chosen)
-        text = f"{mind.name} visits {shown.name}"
-        return simulate(
-            played,
-            mind,
-            shown,
-            agents=number,
-            folder=folder,
-            seed=chosen,
-            progress=lambda done, total: self._say(text, done, total),
-        )
+        with within(f"{mind.name} visits {shown.name}"):
+            return simulate(played, mind, shown, agents=number, folder=folder, seed=chosen)
 
     def cell(
         self, experiment: str, key: dict[str, Any], compute: Callable[[], pl.DataFrame]
@@ -226,7 +217,7 @@ class ExperimentContext:
         if found is not None:
             self.reused += 1
             return found
-        self._say(f"{experiment}", 0, 1)
+        advance(experiment)
         made = compute()
         self._cache.put(experiment, digest, made)
         self.made += 1
@@ -248,12 +239,8 @@ class ExperimentContext:
         return {**named, **shape, **habits}
 
     def _fit(self, name: str, recommender: Recommender, train: pl.DataFrame | None) -> Recommender:
-        self._say(f"fit {name}", 0, 1)
+        advance(f"fitting {name}")
         return recommender.fit(self.release, interactions=train)
-
-    def _say(self, text: str, done: float, total: float) -> None:
-        if self.progress is not None:
-            self.progress(text, done, total)
 
 
 class _Deferred:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pipelines import plugins
 from pipelines.errors import ConfigError
+from pipelines.progress import advance
 from sim.experiments._context import ExperimentContext
 from sim.experiments._protocol import Experiment, Result, TooFew
 from sim.experiments._report import Outcome
@@ -102,8 +103,7 @@ def run_experiments(
         opened[made.name] = made
     out: dict[str, tuple[Experiment, Outcome]] = {}
     for number, (name, experiment) in enumerate(opened.items()):
-        if context.progress is not None:
-            context.progress(name, number, len(chosen))
+        advance(name, number, len(chosen))
         began = time.perf_counter()
         outcome: Outcome
         try:

@@ -105,7 +105,7 @@ def experiment(
     if "model" in (brain or ()):
         check_engine(tree.engine, tree.serving)
     title = f"{len(chosen_names(names))} experiments"
-    with cli.progress_bar(title, disable=as_json) as advance:
+    with cli.progress_bar(title, disable=as_json):
         context = ExperimentContext(
             opened,
             tree,
@@ -120,7 +120,6 @@ def experiment(
             brain_options={
                 name: cli.key_values(option, "--brain-option", "rounds=2") for name in brain or ()
             },
-            progress=lambda text, done, total: advance(to=done, total=total, text=text),
         )
         try:
             found = run_experiments(context, names)

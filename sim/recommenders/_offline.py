@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.errors import ConfigError, ReleaseError
+from pipelines.progress import advance
 from sim._release import Release, release_view
 from sim.environment import Catalogue, histories, split_rows
 from sim.metrics import RESAMPLES, Figure, mean_with_interval, ndcg, recall, user_weights
@@ -125,7 +126,6 @@ def evaluate_offline(
     users: int | None = None,
     seed: int = 0,
     interactions: pl.DataFrame | None = None,
-    progress: Callable[[str], None] = lambda name: None,
 ) -> OfflineReport:
     """Fit recommenders on the training split and judge them on held-out items.
 
@@ -135,8 +135,7 @@ def evaluate_offline(
     The recommenders are unfitted, by the name that the table shows; differences of the others from
     ``against`` are paired by person. The release needs ``items``, ``interactions`` and ``splits``;
     tune on the split ``validation``. At most ``users`` people are drawn with ``seed``, which is the
-    bootstrap's too. ``interactions`` are fitted on in the place of the training split; ``progress``
-    is called with each name before its fit.
+    bootstrap's too. ``interactions`` are fitted on in the place of the training split.
 
     Raises
     ------
@@ -171,7 +170,7 @@ def evaluate_offline(
     found: dict[str, tuple[Any, Any]] = {}
     facts: dict[str, dict[str, Any]] = {}
     for name in sorted(recommenders, key=_order):
-        progress(name)
+        advance(f"fitting {name}", len(found), len(recommenders))
         lists, facts[name] = _lists(name, recommenders[name], view, masked, k, interactions)
         hits = _hits(lists, truth, len(items))
         found[name] = recall(hits, held_out, k), ndcg(hits, held_out, k)

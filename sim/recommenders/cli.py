@@ -94,17 +94,16 @@ def evaluate(
     names = list(dict.fromkeys([*SHOWN_BASELINES, *recommender]))
     options = _options(option or [], names)
     opened = {name: _open(name, seed, options.get(name, {})) for name in names}
-    screen = cli.console(stderr=True)
-    report = evaluate_offline(
-        opened,
-        open_release(cli.full_ref(release, tree), home=tree.runtime.home),
-        split=split,
-        k=k,
-        against=against,
-        users=users,
-        seed=seed,
-        progress=lambda name: None if as_json else screen.print(f"fitting {name}"),
-    )
+    with cli.progress_bar("fitting", unit="recommenders", disable=as_json):
+        report = evaluate_offline(
+            opened,
+            open_release(cli.full_ref(release, tree), home=tree.runtime.home),
+            split=split,
+            k=k,
+            against=against,
+            users=users,
+            seed=seed,
+        )
     cli.emit(report.as_json(), lambda out: _render(out, report), as_json=as_json)
 
 

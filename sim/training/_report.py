@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from pipelines.errors import ConfigError, ContractError
+from pipelines.progress import within
 from pipelines.raters import population_rows
 from sim.metrics import FIGURES, Figure, Played, evaluate, headroom_share
 from sim.recommenders import (
@@ -24,7 +25,7 @@ from sim.recommenders import (
 from sim.training._checkpoint import write
 from sim.training._evaluation import LIST, Audience
 from sim.training._settings import RunSettings
-from sim.training._train import Progress, Trained, Training
+from sim.training._train import Trained, Training
 
 if TYPE_CHECKING:
     import polars as pl
@@ -143,8 +144,6 @@ def train(
     *,
     resume: bool = False,
     checkpoint: Path | None = None,
-    progress: Progress = lambda done, total: None,
-    stop: Callable[[], bool] = lambda: False,
 ) -> TrainingReport:
     """Train a policy per seed and evaluate them beside the baselines.
 
@@ -158,7 +157,7 @@ def train(
         Distinct seeds (else ConfigError).
     folder
         Gets ``seed-<n>/`` per seed, ``report.json`` and pictures.
-    resume, checkpoint, progress, stop
+    resume, checkpoint
         As of :meth:`Training.run`; a seed that is done is not trained again. A checkpoint is of
         one seed only.
     """
@@ -170,12 +169,9 @@ def train(
     audience = Audience(world, users=settings.users, retrieved=settings.retrieved)
     runs: list[Trained] = []
     for n, seed in enumerate(seeds):
-
-        def along(done: int, total: int, before: int = n) -> None:
-            progress(before * total + done, len(seeds) * total)
-
         run = Training(world, replace(settings, seed=seed), folder / f"seed-{seed}", audience)
-        runs.append(run.run(resume=resume, checkpoint=checkpoint, progress=along, stop=stop))
+        with within(before=n * settings.steps, total=len(seeds) * settings.steps):
+            runs.append(run.run(resume=resume, checkpoint=checkpoint))
     report = _judged(world, settings, list(seeds), audience, runs)
     report.metadata["seconds"] = round(time.monotonic() - started, 1)
     content = orjson.dumps(

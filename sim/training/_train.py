@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from pipelines.errors import ConfigError, IntegrityError
+from pipelines.progress import advance, stopping
 from pipelines.renames import current_name
 from sim.training._algorithms import algorithm_named, make_model
 from sim.training._checkpoint import (
@@ -31,9 +31,6 @@ from sim.training._settings import RunSettings
 
 if TYPE_CHECKING:
     from sim.environment import World
-
-#: Called with (steps done, steps in all) as a training advances.
-Progress = Callable[[int, int], None]
 
 
 class Stopped(Exception):  # noqa: N818 - a result, not an error
@@ -98,8 +95,6 @@ class Training:
         *,
         resume: bool = False,
         checkpoint: Path | None = None,
-        progress: Progress = lambda done, total: None,
-        stop: Callable[[], bool] = lambda: False,
     ) -> Trained:
         """Train to the end.
 
@@ -109,10 +104,6 @@ class Training:
             Continue from the folder's latest checkpoint (from the start without one).
         checkpoint
             Continue from this one instead.
-        progress
-            Called after every rollout.
-        stop
-            Called between rollouts; once it returns true, the run writes a checkpoint and ends.
 
         Raises
         ------
@@ -125,7 +116,8 @@ class Training:
         AnswerError, EngineError
             If the rater fails; the latest checkpoint remains.
         Stopped
-            If `stop` returned true.
+            If :func:`pipelines.progress.stopping` was true between rollouts; a checkpoint is
+            written first.
         """
         from stable_baselines3.common.logger import configure
         from threadpoolctl import threadpool_limits
@@ -140,7 +132,7 @@ class Training:
             if found is not None:
                 self._restore(model, env, found)
             model.set_logger(configure(str(self.folder / "tensorboard"), ["tensorboard"]))
-            callback = _callback(self, env, progress, stop)
+            callback = _callback(self, env)
             left = self.settings.steps - model.num_timesteps
             fresh = found is None
             if left > 0:
@@ -151,7 +143,7 @@ class Training:
                 )
             self.record(model, env)
             self.save(model, env)
-            progress(self.settings.steps, self.settings.steps)
+            advance("training", self.settings.steps, self.settings.steps)
             return self._finished(model)
         finally:
             env.close()
@@ -325,7 +317,7 @@ def _same_run(found: Checkpoint, metadata: dict[str, Any]) -> None:
             )
 
 
-def _callback(training: Training, env: Any, progress: Progress, stop: Callable[[], bool]) -> Any:
+def _callback(training: Training, env: Any) -> Any:
     from stable_baselines3.common.callbacks import BaseCallback
 
     class BetweenRollouts(BaseCallback):
@@ -336,11 +328,11 @@ def _callback(training: Training, env: Any, progress: Progress, stop: Callable[[
             evaluate, checkpoint = training.due(steps)
             if evaluate:
                 training.record(self.model, env)
-            if stop():
+            if stopping():
                 raise Stopped(steps, training.save(self.model, env))
             if checkpoint:
                 training.save(self.model, env)
-            progress(min(steps, training.settings.steps), training.settings.steps)
+            advance("training", min(steps, training.settings.steps), training.settings.steps)
 
         def _on_step(self) -> bool:
             return True

@@ -13,6 +13,7 @@ import typer
 from pipelines.cli import options as cli
 from pipelines.errors import ConfigError
 from pipelines.extras import install_hint
+from pipelines.progress import stoppable
 
 if TYPE_CHECKING:
     from sim.training import TrainingReport
@@ -127,13 +128,9 @@ def train(
     )
     folder = out or tree.runtime.home / "training" / f"{world.release.name}-{wanted.algo}"
     with (
-        _interruptible() as stop,
-        cli.progress_bar(
-            f"{wanted.algo} on {world.release.name}",
-            total=wanted.steps * len(seeds),
-            unit="steps",
-            disable=as_json,
-        ) as advance,
+        _interruptible() as asked,
+        stoppable(asked),
+        cli.progress_bar(f"{wanted.algo} on {world.release.name}", unit="steps", disable=as_json),
     ):
         try:
             report = run(
@@ -144,8 +141,6 @@ def train(
                 # A checkpoint is of a run that is there already.
                 resume=resume or checkpoint is not None,
                 checkpoint=checkpoint,
-                progress=lambda done, total: advance(to=done, total=total),
-                stop=stop,
             )
         except Stopped as stopped:
             cli.console(stderr=True).print(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestration.headless import run_job
+from pipelines.progress import listening
 
 pytestmark = pytest.mark.pipeline
 
@@ -33,16 +34,17 @@ def test_a_headless_run_hears_of_the_downloads_of_its_world(tmp_path: Path) -> N
     with ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
-        run_job(
-            "games",
-            overrides={
-                "world": {"folder": str(folder)},
-                "runtime": {"home": str(tmp_path / "home")},
-                "data": {"steam": {"games": f"{url}/games.json", "reviews": f"{url}/reviews.json"}},
-            },
-            select=("sources/world_files",),
-            progress=lambda *event: reported.append(event),
-        )
+        files = {"games": f"{url}/games.json", "reviews": f"{url}/reviews.json"}
+        with listening(lambda *event: reported.append(event)):
+            run_job(
+                "games",
+                overrides={
+                    "world": {"folder": str(folder)},
+                    "runtime": {"home": str(tmp_path / "home")},
+                    "data": {"steam": files},
+                },
+                select=("sources/world_files",),
+            )
         server.shutdown()
     ends = [(stage, done) for stage, done, total in reported if done == total]
     assert ends[:2] == [

@@ -13,6 +13,7 @@ import pytest
 
 from pipelines.downloads import Download, fetch
 from pipelines.errors import LockedError, SourceError, SourceUnavailableError, StoreError
+from pipelines.progress import listening
 
 CONTENT = bytes(range(256)) * 12_000  # 3 MB: several blocks
 OTHER = CONTENT[::-1]
@@ -112,7 +113,8 @@ def test_a_file_arrives_and_is_not_fetched_again(
 
 def test_progress_ends_at_the_total(server: Server, tmp_path: Path) -> None:
     seen: list[tuple[str, int, int | None]] = []
-    fetch(DOWNLOAD, tmp_path, base_url=server.url, progress=lambda *a: seen.append(a))
+    with listening(lambda *a: seen.append(a)):
+        fetch(DOWNLOAD, tmp_path, base_url=server.url)
     assert seen[-1] == ("downloading file.zip", len(CONTENT), len(CONTENT))
     assert [n for _, n, _ in seen] == sorted(n for _, n, _ in seen)
 

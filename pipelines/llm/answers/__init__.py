@@ -16,7 +16,7 @@
 (2, 3, 1)
 """
 
-from pipelines.llm.answers._ask import Asking, Row, Tally, ask
+from pipelines.llm.answers._ask import ANSWERS, Asking, Row, Tally, ask
 from pipelines.llm.answers._key import (
     EXCLUDED,
     INCLUDED,
@@ -32,6 +32,7 @@ from pipelines.llm.answers._stats import AnswerStats, GcReport, ModelStats, Prob
 from pipelines.llm.answers._store import AnswerStore
 
 __all__ = [
+    "ANSWERS",
     "EXCLUDED",
     "INCLUDED",
     "KEY_SCHEME",

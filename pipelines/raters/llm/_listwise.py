@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from functools import cache, lru_cache
 from typing import Any
@@ -51,7 +51,7 @@ class ListwiseRater(ModelRater):
 
     Parameters
     ----------
-    engine, scale, store, serving, system, system_role, tokenizer, chat_template, name, progress
+    engine, scale, store, serving, system, system_role, tokenizer, chat_template, name
         As of :class:`pipelines.raters.LLMRater`; the scale is of digits.
     choice_set_items
         Table of that name; ``position``, where it has the column, is the order on the shelf.
@@ -92,7 +92,6 @@ class ListwiseRater(ModelRater):
         tokenizer: Any = None,
         chat_template: str | None = None,
         name: str | None = None,
-        progress: Callable[[Tally], object] | None = None,
     ) -> None:
         if scale.words or scale.step != 1:
             raise ConfigError(
@@ -123,7 +122,6 @@ class ListwiseRater(ModelRater):
             store,
             serving or ServingSettings(),
             self.tally,
-            progress,
             tokenizer,
             chat_template,
             engine.metadata().get("context"),

@@ -133,7 +133,6 @@ class LLMRater(ModelRater):
         chat_template: str | None = None,
         calibration: Callable[[Floats], Floats] | None = None,
         name: str | None = None,
-        progress: Callable[[Tally], object] | None = None,
     ) -> None:
         facts = engine.metadata()
         self._calibration = calibration
@@ -150,7 +149,6 @@ class LLMRater(ModelRater):
             store,
             serving or ServingSettings(),
             self.tally,
-            progress,
             tokenizer,
             chat_template,
             facts.get("context"),

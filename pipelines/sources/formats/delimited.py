@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pipelines.downloads import Progress, no_progress
 from pipelines.errors import SourceError
+from pipelines.progress import advance
 from pipelines.sources.formats import values
 from pipelines.sources.formats.files import MadeStream, Original, Stream
 from pipelines.sources.formats.lines import (
@@ -256,7 +256,6 @@ class CsvReader:
         columns: tuple[Column, ...],
         reject: Reject,
         *,
-        progress: Progress = no_progress,
         block: int = _BLOCK,
     ) -> None:
         self.original = original
@@ -264,7 +263,6 @@ class CsvReader:
         self.headers = {column.name: column.header for column in columns}
         self.rows_read = 0
         self._reject = reject
-        self._progress = progress
         self._block = block
         self._line = 1
         # Line ends are matched outside: Arrow takes `\n` and `\r\n` alike.
@@ -287,7 +285,7 @@ class CsvReader:
                 data = stream.read(self._block)
                 ended = not data
                 done += len(data)
-                self._progress(stage, done, self.original.size)
+                advance(stage, done, self.original.size)
                 body = carry + data
                 if not ended:
                     cut = body.rfind(b"\n") + 1
@@ -514,10 +512,9 @@ class DelimitedReader(CsvReader):
         separator: str,
         reject: Reject,
         *,
-        progress: Progress = no_progress,
         block: int = _BLOCK,
     ) -> None:
-        super().__init__(original, columns, reject, progress=progress, block=block)
+        super().__init__(original, columns, reject, block=block)
         self.separator = separator
         # Content of a field: nothing that could begin a separator, or Arrow's own one.
         text = rf"[^{re.escape(separator[0])}{_UNIT}\r\n]*"

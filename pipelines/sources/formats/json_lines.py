@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import orjson
 
-from pipelines.downloads import Progress, no_progress
 from pipelines.errors import SourceError
+from pipelines.progress import advance
 from pipelines.sources.formats import values
 from pipelines.sources.formats.files import Block, Original
 from pipelines.sources.formats.lines import (
@@ -294,7 +294,6 @@ class JsonLinesReader:
         fields: Sequence[JsonField],
         reject: Callable[[pl.DataFrame], None],
         *,
-        progress: Progress = no_progress,
         threads: int = 0,
         max_line: int = MAX_LINE,
         block: int = _BLOCK,
@@ -304,7 +303,6 @@ class JsonLinesReader:
         self.fields = tuple(fields)
         self.rows_read = 0
         self._reject = reject
-        self._progress = progress
         self._threads = threads
         self._block = block
         self._query = shape_query(self.fields)
@@ -322,7 +320,7 @@ class JsonLinesReader:
         self.rows_read = 0
         for batch in ahead(self._batches()):
             self.rows_read += batch.lines
-            self._progress(f"reading {self.original.name}", batch.done, self.original.size)
+            advance(f"reading {self.original.name}", batch.done, self.original.size)
             if batch.faults.height:
                 self._reject(batch.faults.with_columns(file=pl.lit(self.original.name)))
             yield batch
@@ -533,7 +531,6 @@ class LiteralReader:
         fields: Sequence[JsonField],
         reject: Callable[[pl.DataFrame], None],
         *,
-        progress: Progress = no_progress,
         threads: int = 0,
     ) -> None:
         self.name = original.name
@@ -545,7 +542,6 @@ class LiteralReader:
             literal_lines(original),
             fields,
             self.reject,
-            progress=progress,
             threads=threads,
             max_line=_MAX_LITERAL,
         )

@@ -7,8 +7,8 @@ from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipelines.downloads import Progress, no_progress
 from pipelines.errors import SourceError
+from pipelines.progress import advance
 from pipelines.sources.formats.files import Block, Original
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def line_blocks(original: Original, block: int) -> Iterator[tuple[int, Block]]:
 
 
 def numbered_lines(
-    original: Original, progress: Progress = no_progress, *, block: int = _SEARCHED << 2
+    original: Original, *, block: int = _SEARCHED << 2
 ) -> Iterator[tuple[int, bytes]]:
     """Lines of a file with their numbers (from 1), without line ends and byte order mark.
 
@@ -119,7 +119,7 @@ def numbered_lines(
     """
     number = 0
     for done, body in line_blocks(original, block):
-        progress(f"reading {original.name}", done, original.size)
+        advance(f"reading {original.name}", done, original.size)
         for line in bytes(body).removesuffix(b"\n").split(b"\n"):
             number += 1
             yield number, (line.removeprefix(_BOM) if number == 1 else line).removesuffix(b"\r")

@@ -14,6 +14,7 @@ from pipelines.cli.main import app
 from pipelines.cli.options import full_ref, open_settings, overrides_of, progress_bar, table
 from pipelines.config import Settings
 from pipelines.errors import ConfigError
+from pipelines.progress import advance
 
 
 class Terminal(io.StringIO):
@@ -70,9 +71,8 @@ def test_a_progress_bar_writes_nothing_without_a_terminal(
     forced: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", forced)
-    with progress_bar("working", total=2) as advance:
-        advance()
-        advance(1, text="still working")
+    with progress_bar("working"):
+        advance("still working", 1, 2)
     captured = capsys.readouterr()
     assert captured.out + captured.err == ""
 
@@ -88,8 +88,8 @@ def test_a_progress_bar_on_a_terminal_shows_text_and_counts_on_stderr(
         "console",
         lambda stderr: Console(file=shown, force_terminal=True, width=80, color_system=None),
     )
-    with progress_bar("verifying", total=4, unit="files") as advance:
-        advance(3)
+    with progress_bar("beginning", unit="files"):
+        advance("verifying", 3, 4)
     assert "verifying" in shown.getvalue()
     assert "3/4" in shown.getvalue()
     assert capsys.readouterr().out == ""

@@ -16,6 +16,7 @@ from pipelines.cli._terminal import console, progress_bar
 from pipelines.cli.group import guarded
 from pipelines.config import Settings
 from pipelines.errors import SourceError
+from pipelines.progress import advance
 from pipelines.sources import ingest
 from pipelines.store import Store
 from pipelines.worlds import prepare_world
@@ -79,8 +80,8 @@ def test_progress_stages_are_printable(monkeypatch: pytest.MonkeyPatch) -> None:
     out = Screen()
     monkeypatch.setattr("sys.stderr", out)
     monkeypatch.setenv("TERM", "xterm")
-    with progress_bar(HOSTILE, total=2) as advance:
-        advance(1, text=HOSTILE)
+    with progress_bar(HOSTILE):
+        advance(HOSTILE, 1, 2)
     # The bar itself moves the cursor; nothing of the text does.
     assert "\x1b]0;" not in out.getvalue()
     assert "\x1b[2J" not in out.getvalue()

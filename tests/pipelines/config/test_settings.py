@@ -248,7 +248,7 @@ def test_every_field_is_documented(section: type[Section]) -> None:
         ("world.folder", [1], "takes a path, not [1]"),
         ("traits.activity", [1, "x"], 'a list of 2 (each a number from 0 to 1), not [1, "x"]'),
         ("world.sample", "3", "takes a mapping of settings"),
-        ("scoring.rater", "oracle", "or module:Class of a rater of your own, not oracle"),
+        ("scoring.rater", "oracle", "or module:Class or file.py:Class of your own, not oracle"),
         ("scoring.ensemble", [{"ratr": 1}], "unknown setting scoring.ensemble.ratr"),
     ],
 )

@@ -14,6 +14,7 @@ from pipelines.contracts import CONTRACTS
 from pipelines.embeddings import Embedder, embed_table, item_text, persona_text
 from pipelines.embeddings.testing import EmbedderContract
 from pipelines.errors import ContractError, EngineError
+from pipelines.progress import advance, listening
 
 
 @dataclass
@@ -24,15 +25,14 @@ class Hashing:
     dimension: int = 16
     encoded: list[str] = field(default_factory=list)
 
-    def encode(self, texts: Sequence[str], *, progress=None) -> np.ndarray:
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
         self.encoded += texts
         out = np.zeros((len(texts), self.dimension), dtype=np.float32)
         for n, text in enumerate(texts):
             for a, b in zip(f" {text}", f"{text} ", strict=True):
                 digest = hashlib.sha256(f"{a}{b}".encode()).digest()
                 out[n, digest[0] % self.dimension] += 1
-        if progress is not None:
-            progress(len(texts), len(texts))
+        advance("embedding", len(texts), len(texts))
         return out / np.linalg.norm(out, axis=1, keepdims=True)
 
 
@@ -99,7 +99,7 @@ def test_nothing_to_embed_and_missing_texts_are_errors():
 @pytest.mark.parametrize("fault", ["length", "nan", "shape"])
 def test_an_encoder_that_returns_no_unit_vectors_stops_the_run(fault):
     class Broken(Hashing):
-        def encode(self, texts, *, progress=None):
+        def encode(self, texts):
             found = super().encode(texts)
             return {"length": found * 2, "nan": found * np.nan, "shape": found[:, :3]}[fault]
 
@@ -109,7 +109,8 @@ def test_an_encoder_that_returns_no_unit_vectors_stops_the_run(fault):
 
 def test_progress_counts_new_texts():
     seen = []
-    table(people("one", "one", "two"), Hashing(), progress=lambda done, of: seen.append((done, of)))
+    with listening(lambda _, done, of: seen.append((done, of))):
+        table(people("one", "one", "two"), Hashing())
     assert seen == [(2, 2)]
 
 
@@ -118,14 +119,15 @@ def test_a_stopped_run_goes_on_with_the_next_part(tmp_path, monkeypatch):
     frame = people(*(f"person {'x' * n}" for n in range(10)))
     whole, stopped, again = Hashing(), Hashing(), Hashing()
 
-    def stop(done, of):
+    def stop(_, done, of):
         if done == 8:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        table(frame, stopped, folder=tmp_path, progress=stop)
+    with pytest.raises(KeyboardInterrupt), listening(stop):
+        table(frame, stopped, folder=tmp_path)
     seen = []
-    found = table(frame, again, folder=tmp_path, progress=lambda *at: seen.append(at))
+    with listening(lambda _, *at: seen.append(at)):
+        found = table(frame, again, folder=tmp_path)
     assert found.equals(table(frame, whole))
     # The first part was finished; the second was stopped before it was kept.
     assert sorted(again.encoded) == sorted(whole.encoded[4:])

@@ -10,6 +10,7 @@ from pipelines.contracts import CONTRACTS
 from pipelines.errors import ConfigError, ContractError
 from pipelines.graph import GraphIndex, MetaPaths, PathSim, item_similarity, load_metapaths
 from pipelines.graph import _similarity as bulk
+from pipelines.progress import listening
 from pipelines.seeding import hash_text
 
 COLUMNS = ["head", "head_type", "relation", "tail", "tail_type"]
@@ -178,12 +179,8 @@ def test_the_longest_path_is_a_setting():
 def test_progress_counts_items_up_to_all_of_them():
     seen = []
     for threads in (1, 2):
-        frames = list(
-            item_similarity(
-                SMALL, None, GraphSettings(), block=2, threads=threads,
-                progress=lambda done, total: seen.append((done, total)),
-            )
-        )  # fmt: skip
+        with listening(lambda _, done, total: seen.append((done, total))):
+            frames = list(item_similarity(SMALL, None, GraphSettings(), block=2, threads=threads))
         assert len(frames) == 2
     assert seen == [(2, 3), (3, 3)] * 2
 

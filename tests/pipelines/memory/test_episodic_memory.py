@@ -28,7 +28,7 @@ class Angles:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def encode(self, texts, *, progress=None):
+    def encode(self, texts):
         self.asked += texts
         turned = np.radians([float(t) for t in texts])
         return np.stack([np.cos(turned), np.sin(turned)], axis=1).astype(np.float32)

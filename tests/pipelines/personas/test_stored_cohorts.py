@@ -11,21 +11,21 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.cli.main import app
-from pipelines.config import Settings
+from pipelines.config import Settings, load_settings
 from pipelines.contracts import CONTRACTS
 from pipelines.domains import cohort_domain
-from pipelines.downloads import Progress, no_progress
 from pipelines.errors import AnswerError, ConfigError, LockedError
 from pipelines.llm.answers import AnswerStore
 from pipelines.personas import load_writer
+from pipelines.progress import listening
 from pipelines.stages import PipelineContext, build, check, stage_of
 from pipelines.store import Snapshot, Store
 from pipelines.store.locks import mutex
 
 
-def _write(home: Path, cohort: str, count: int = 20, progress: Progress = no_progress) -> Snapshot:
+def _write(home: Path, cohort: str, count: int = 20) -> Snapshot:
     settings = Settings(personas={"count": count}, runtime={"home": str(home)})
-    context = PipelineContext.of(Store(home), settings, progress=progress)
+    context = PipelineContext.of(Store(home), settings)
     dataset = f"{cohort_domain(cohort)}.personas"
     return build(stage_of(dataset), context, cohort=cohort).snapshots[dataset]
 
@@ -162,9 +162,17 @@ def test_cohorts_made_at_the_same_time_don_t_lose_each_other(tmp_path: Path) -> 
     assert table.height == 40
 
 
+def test_name_that_no_id_can_have_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"not a cohort's name.*My cohort!.*lower-case"):
+        _write(tmp_path, "My cohort!")
+    with pytest.raises(ConfigError, match=r"personas.cohort takes lower-case.*, not My_cohort"):
+        load_settings(overrides={"personas": {"cohort": "My_cohort"}})
+
+
 def test_progress_ends_at_the_planned_number(tmp_path: Path) -> None:
     seen: list[tuple[int, int | None]] = []
-    _write(tmp_path, "a", 30, progress=lambda _, done, total: seen.append((done, total)))
+    with listening(lambda _, done, total: seen.append((done, total))):
+        _write(tmp_path, "a", 30)
     assert seen[-1] == (30, 30)
 
 

@@ -10,10 +10,12 @@ import pytest
 from pipelines.config import ScoringSettings
 from pipelines.contracts import CONTRACTS
 from pipelines.errors import ContractError, EngineError
+from pipelines.progress import listening
 from pipelines.raters import (
     SCALES,
     RandomRater,
     RatingBatch,
+    bind,
     fit_rater,
     plan_pairs,
     score_pairs,
@@ -88,6 +90,10 @@ class Faulty:
             p[0, 0] += 0.1
         elif self.fault == "rows":
             p = p[1:]
+        elif self.fault == "nan":
+            p[0] = np.nan
+        elif self.fault == "array":
+            return p
         elif self.fault == "negative":
             p[0, :2] = -0.2, 0.6
         else:
@@ -116,6 +122,14 @@ def test_a_rater_that_breaks_the_protocol_stops_the_run(plan, small_world, fault
         scored(Faulty(fault), plan, small_world)
 
 
+@pytest.mark.parametrize("fault", ["sum", "rows", "negative", "nan", "array"])
+def test_what_a_rater_returns_is_checked_where_it_is_asked_row_by_row(plan, small_world, fault):
+    bound = bind(Faulty(fault), small_world.personas, small_world.items)
+    nothing = np.full((2, 1), -1)
+    with pytest.raises(EngineError, match="rater faulty"):
+        bound.rate(np.array([0, 1]), np.array([0, 1]), nothing, np.full((2, 1), np.nan))
+
+
 def test_a_plan_that_names_somebody_unknown_is_refused(rater, plan, small_world):
     with pytest.raises(ContractError, match="1 unknown personas") as caught:
         scored(rater, plan.with_columns(persona_id=pl.lit("persona:x:0")), small_world)
@@ -126,6 +140,7 @@ def test_a_plan_that_names_somebody_unknown_is_refused(rater, plan, small_world)
 
 def test_progress_ends_at_the_size_of_the_plan(rater, plan, small_world):
     seen = []
-    scored(rater, plan, small_world, batch=500, progress=lambda done, of: seen.append((done, of)))
+    with listening(lambda _, done, of: seen.append((done, of))):
+        scored(rater, plan, small_world, batch=500)
     assert seen[-1] == (plan.height, plan.height)
     assert seen == sorted(seen)

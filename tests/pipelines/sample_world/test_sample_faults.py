@@ -15,6 +15,7 @@ import pytest
 
 from pipelines.config import SampleSettings
 from pipelines.errors import SourceError, StoreError
+from pipelines.progress import listening
 from pipelines.sample_world import KEY_FILE, SampleWorld, write_sample_world
 
 SMALL = SampleSettings(films=60, users=25, ratings=900, seed=5)
@@ -22,6 +23,7 @@ KILLED_AT = """
 import os, signal, sys
 from pathlib import Path
 from pipelines.config import SampleSettings
+from pipelines.progress import listening
 from pipelines.sample_world import write_sample_world
 
 calls = 0
@@ -33,7 +35,8 @@ def progress(stage, done, total):
         os.kill(os.getpid(), signal.SIGKILL)
 
 settings = SampleSettings(films=600, users=3000, ratings=60_000, seed=5)
-write_sample_world(Path(sys.argv[1]), settings, progress=progress)
+with listening(progress):
+    write_sample_world(Path(sys.argv[1]), settings)
 """
 
 
@@ -67,8 +70,8 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
         if stage == "sample ratings":
             raise RuntimeError("stop")
 
-    with pytest.raises(RuntimeError, match="stop"):
-        write_sample_world(tmp_path / "world", SMALL, progress=fail)
+    with pytest.raises(RuntimeError, match="stop"), listening(fail):
+        write_sample_world(tmp_path / "world", SMALL)
     assert not any(tmp_path.iterdir())
 
 
@@ -95,7 +98,8 @@ def test_a_complete_world_of_the_same_settings_is_left_alone(tmp_path: Path) -> 
     def never(stage: str, done: int, total: int | None) -> None:
         raise AssertionError(f"generated again: {stage}")
 
-    assert write_sample_world(folder, SMALL, progress=never) == first
+    with listening(never):
+        assert write_sample_world(folder, SMALL) == first
     assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
 
 
@@ -171,5 +175,6 @@ def test_progress_reaches_the_totals(tmp_path: Path) -> None:
         assert done >= last.get(stage, (0, 0))[0]
         last[stage] = (done, total)
 
-    write_sample_world(tmp_path / "world", SMALL, progress=note)
+    with listening(note):
+        write_sample_world(tmp_path / "world", SMALL)
     assert last["sample ratings"] == (900, 900)

@@ -13,6 +13,7 @@ from support.given_worlds import GivenWorld
 
 from pipelines.config import Settings
 from pipelines.errors import ConfigError, SourceError
+from pipelines.progress import listening
 from pipelines.sources import open_source
 from pipelines.sources._folders import given_files, relative_name
 from pipelines.worlds import prepare_world
@@ -128,14 +129,16 @@ def test_every_source_reports_how_far_its_downloads_are(
     tree = GivenWorld(tmp_path, source).settings(data={source: addresses})
     reported: list[tuple[str, int, int | None]] = []
     name = {"personas": "persona_files"}.get(source, source)
-    reader = open_source(name, tree, progress=lambda *event: reported.append(event))
-    found = reader.files(tmp_path / "data")
+    reader = open_source(name, tree)
+    with listening(lambda *event: reported.append(event)):
+        found = reader.files(tmp_path / "data")
     assert sorted(path.name for path in found) == sorted(files)
     ends = [(stage, done, total) for stage, done, total in reported if done == total]
     assert ends == [(f"downloading {file}", len(TREE), len(TREE)) for file in files]
     # An existing file is not downloaded, nor reported, again.
     reported.clear()
-    assert reader.files(tmp_path / "data") == found
+    with listening(lambda *event: reported.append(event)):
+        assert reader.files(tmp_path / "data") == found
     assert reported == []
 
 
@@ -144,12 +147,9 @@ def test_a_world_reports_what_is_downloaded_for_it(shop: Shop, tmp_path: Path) -
     given.folder.mkdir()
     shop.cut = 9000
     reported: list[tuple[str, int, int | None]] = []
-    world = prepare_world(
-        given.settings(
-            data={"steam": {"games": f"{shop.url}/g.json", "reviews": f"{shop.url}/r.json"}}
-        ),
-        progress=lambda *event: reported.append(event),
-    )
+    steam = {"games": f"{shop.url}/g.json", "reviews": f"{shop.url}/r.json"}
+    with listening(lambda *event: reported.append(event)):
+        world = prepare_world(given.settings(data={"steam": steam}))
     assert world.domains == {"games"}
     counts = [done for stage, done, _ in reported if stage == "downloading g.json"]
     # The first answer was cut: the count goes on from there, and never back.

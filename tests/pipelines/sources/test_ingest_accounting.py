@@ -319,6 +319,7 @@ def test_a_killed_ingest_leaves_nothing_that_the_next_one_minds(setup: Setup) ->
     code = f"""
         import os, signal
         from pipelines.config import Settings
+        from pipelines.progress import listening
         from pipelines.sources import ingest
         from pipelines.worlds import prepare_world
         from pipelines.store import Store
@@ -327,7 +328,8 @@ def test_a_killed_ingest_leaves_nothing_that_the_next_one_minds(setup: Setup) ->
             if stage.startswith("ordering") and "tags" in stage:
                 os.kill(os.getpid(), signal.SIGKILL)
         world = prepare_world(tree)
-        ingest("movielens", world, Store({str(setup.store.home)!r}), tree, progress=die)
+        with listening(die):
+            ingest("movielens", world, Store({str(setup.store.home)!r}), tree)
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False)
     assert done.returncode == -signal.SIGKILL

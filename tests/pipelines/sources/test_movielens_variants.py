@@ -281,6 +281,26 @@ def test_a_file_that_is_missing_or_empty_is_named(data: Path, scratch: Path) -> 
         Read(data, scratch / "again")
 
 
+@pytest.mark.parametrize("folder", ["movielens", "movielens/mine"])
+def test_links_and_tags_of_own_data_may_be_absent(data: Path, scratch: Path, folder: str) -> None:
+    target = data / folder
+    target.mkdir(parents=True)
+    (target / "movies.csv").write_text("movieId,title,genres\n1,Alpha (1999),Drama\n")
+    (target / "ratings.csv").write_text("userId,movieId,rating,timestamp\n7,1,4.5,1000000100\n")
+    got = Read(data, scratch)
+    assert got.tables["ratings"].height == 1
+    assert not got.tables["links"].height + got.tables["tags"].height
+
+
+def test_published_archive_without_its_links_is_an_error(data: Path, scratch: Path) -> None:
+    target = data / "movielens" / "ml-25m"
+    target.mkdir(parents=True)
+    for name in ("movies", "ratings", "tags"):
+        (target / f"{name}.csv").touch()
+    with pytest.raises(SourceError, match=r"links\.csv missing"):
+        Read(data, scratch)
+
+
 def test_every_archive_has_an_address_and_a_checksum() -> None:
     assert set(ARCHIVES) == {"ml-latest-small", "ml-25m", "ml-32m", "ml-1m", "ml-100k"}
     for name, archive in ARCHIVES.items():

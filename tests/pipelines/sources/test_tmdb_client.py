@@ -16,6 +16,7 @@ from support.tmdb_server import TOKEN, TmdbServer, make_record, status
 
 from pipelines.config import Settings, TmdbSettings
 from pipelines.errors import ConfigError, SourceError
+from pipelines.progress import listening
 from pipelines.sources.tmdb_api import TmdbCache, TmdbClient
 
 FILMS = range(101, 141)
@@ -111,8 +112,8 @@ def test_the_record_of_another_film_is_noted_as_such(tmp_path: Path) -> None:
 
 def test_progress_ends_at_the_total(tmp_path: Path) -> None:
     calls: list[tuple[str, int, int | None]] = []
-    with TmdbServer(records()) as server:
-        TmdbClient(settings_for(server), tmp_path).fetch(FILMS, lambda *call: calls.append(call))
+    with TmdbServer(records()) as server, listening(lambda *call: calls.append(call)):
+        TmdbClient(settings_for(server), tmp_path).fetch(FILMS)
     assert calls[-1] == ("tmdb", 40, 40)
     assert [done for _, done, _ in calls] == sorted(done for _, done, _ in calls)
 

@@ -15,6 +15,7 @@ from support.tmdb_server import TmdbServer, make_record, status
 from pipelines.config import Settings
 from pipelines.contracts import RAW
 from pipelines.errors import SourceError
+from pipelines.progress import listening
 from pipelines.sources import RejectLog, Workspace
 from pipelines.sources import tmdb as source_module
 from pipelines.sources.tmdb import TmdbSource
@@ -30,11 +31,13 @@ class Reading:
         scratch.mkdir(parents=True)
         rejects = RejectLog(scratch / "rejects")
         self.progress: list[tuple[str, int, int | None]] = []
-        work = Workspace(
-            scratch, settings, rejects, lambda *call: self.progress.append(call), wanted
-        )
+        with listening(lambda *call: self.progress.append(call)):
+            self._read(folder, Workspace(scratch, settings, rejects, wanted))
+
+    def _read(self, folder: Path, work: Workspace) -> None:
+        rejects = work.rejects
         self.tables: dict[str, pl.DataFrame] = {}
-        for table in TmdbSource(settings).read(folder, work):
+        for table in TmdbSource(work.settings).read(folder, work):
             contract = RAW[table.dataset]
             empty = contract.polars_schema().to_frame()
             frame = contract.validate(pl.concat([empty, *table.batches]))

@@ -15,7 +15,8 @@ from support import small_release
 
 from orchestration.definitions import build_defs
 from orchestration.naming import asset_key
-from pipelines import stages
+from pipelines import raters, stages
+from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS, PUBLISHED
 from pipelines.errors import ConfigError
 from pipelines.stages import PipelineContext, build, stage_of
@@ -138,6 +139,14 @@ def test_rater_is_one_class(package: Path, context: PipelineContext) -> None:
     scores = build(stage_of("movies.preference_scores"), own, cohort="default")
     frame = scores.snapshots["movies.preference_scores"].read()
     assert frame["rater"].unique().to_list() == ["rounded-up"]
+    assert build(stage_of("movies.preference_scores"), own, cohort="default").reused
+
+    # An edit of the file is other code, whether or not it states another version.
+    (package / "rounded.py").write_text(RATER.replace("np.ceil", "np.floor"))
+    importlib.reload(sys.modules["additions.rounded"])
+    edited = build(stage_of("movies.preference_scores"), own, cohort="default")
+    assert not edited.reused
+    assert not edited.snapshots["movies.preference_scores"].read().equals(frame)
     assert frame["status"].unique().to_list() == ["ok"]
     means = own.store.current("movies.item_stats").read(["item_id", "train_mean_rating"])
     for item, expected in frame.select("item_id", "expected").unique().iter_rows():
@@ -147,6 +156,19 @@ def test_rater_is_one_class(package: Path, context: PipelineContext) -> None:
 
     report = build(stage_of("movies.rater_report"), own).snapshots["movies.rater_report"]
     assert "rounded-up" in report.read()["predictor"].to_list()
+
+
+@pytest.mark.parametrize("place", ["my_rater", "my_rater.py", "{folder}/my_rater.py"])
+def test_rater_of_the_current_folder_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (tmp_path / "my_rater.py").write_text(RATER)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "my_rater", raising=False)
+    name = f"{place.format(folder=tmp_path)}:RoundedUp"
+    assert Settings(scoring={"rater": name}).scoring.rater == name
+    assert raters.rater_class(name).name == "rounded-up"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from pipelines.errors import IntegrityError, ReleaseError, StoreError
+from pipelines.progress import listening
 from pipelines.store import CheckRecord, Release, Snapshot, Store
 
 SPLITS, STATS = "movies.splits", "movies.item_stats"
@@ -490,9 +491,10 @@ def test_a_changed_lock_file_or_card_is_found(store: Store, snapshot: Snapshot) 
 
 def test_verification_reports_its_progress(store: Store, snapshot: Snapshot) -> None:
     publish(store, snapshot)
-    seen: list[tuple[Path, int]] = []
-    report = store.verify("movies", progress=lambda file, size: seen.append((file, size)))
-    assert seen == [(snapshot.files()[0], snapshot.bytes)]
+    seen: list[tuple[int, int | None]] = []
+    with listening(lambda _, done, total: seen.append((done, total))):
+        report = store.verify("movies")
+    assert seen == [(0, snapshot.bytes), (snapshot.bytes, snapshot.bytes)]
     assert (report.files, report.bytes, report.ok) == (1, snapshot.bytes, True)
 
 

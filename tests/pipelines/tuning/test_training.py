@@ -9,6 +9,7 @@ import torch
 
 from pipelines.errors import EngineError
 from pipelines.llm.engines.chat import render
+from pipelines.progress import listening
 from pipelines.prompts import PromptStyle, rating_messages, rating_options, scale_report
 from pipelines.scales import SCALES
 from pipelines.tuning import (
@@ -205,13 +206,14 @@ def final(small, folder, stops=(), recipe=RECIPE):
     _, tokenizer, data, validation = small
     for stop in [*stops, None]:
 
-        def cut(step, _, stop=stop):
+        def cut(_, step, __, stop=stop):
             if step == stop:
                 raise KeyboardInterrupt
 
         model = tiny(tokenizer)
         try:
-            course = train(model, data, validation, recipe, folder, progress=cut)
+            with listening(cut):
+                course = train(model, data, validation, recipe, folder)
         except KeyboardInterrupt:
             assert stop is not None
     return {n: p.detach().clone() for n, p in model.named_parameters()}, course

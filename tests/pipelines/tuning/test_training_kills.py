@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from pipelines.progress import listening
 from pipelines.tuning import Encoder, Recipe, pack, train, windows_of
 from tests.pipelines.tuning.test_training import examples, tiny, tokenizer_of
 from tests.pipelines.tuning.worlds import noise, world
@@ -29,7 +30,8 @@ def train_whole(made, folder, out, steps):
     torch.set_num_threads(1)
     tokenizer, data, validation = made
     model = tiny(tokenizer)
-    train(model, data, validation, RECIPE, folder, progress=lambda step, _: steps.send(step))
+    with listening(lambda _, step, __: steps.send(step)):
+        train(model, data, validation, RECIPE, folder)
     weights = {n: p.detach().clone() for n, p in model.named_parameters()}
     save_file(weights, out)
 

@@ -21,6 +21,7 @@ from pipelines.errors import ConfigError, IntegrityError, ReleaseError
 from pipelines.llm.answers import AnswerStore
 from pipelines.llm.engines import Answer, Request
 from pipelines.llm.engines.scripted import ScriptedEngine
+from pipelines.progress import listening
 from pipelines.raters import OK, RatingBatch
 from pipelines.scales import SCALES
 from pipelines.store import Store
@@ -428,22 +429,23 @@ def test_a_full_grid_reports_what_each_option_is_worth_over_the_others(
     assert not option_effects(run_suite(opened(where, sample=8), [], seeds=(0,))).height
 
 
-def test_progress_goes_from_nothing_to_all_cells_and_never_back(
-    opened: Opened, tmp_path: Path, home: Path
-) -> None:
-    seen: list[tuple[str, float, int]] = []
-    run_suite(
-        opened(shutil.copytree(home, tmp_path / "h"), max_block=5),
-        [],
-        seeds=(0,),
-        progress=lambda *step: seen.append(step),
-    )
-    done = [at for _, at, _ in seen]
-    assert done == sorted(done)
-    assert (done[0], done[-1]) == (0, 15)
-    assert any(at % 1 for at in done), "the cases of a cell are parts of it"
-    assert {total for _, _, total in seen} == {15}
-    assert seen[0][0] == "statistical: 1-10, embedding, none, own, seed 0"
+def test_progress_counts_the_cases_of_each_cell(opened: Opened, tmp_path: Path, home: Path) -> None:
+    seen: dict[str, list[tuple[int, int | None]]] = {}
+
+    def note(cell: str, done: int, total: int | None) -> None:
+        seen.setdefault(cell, []).append((done, total))
+
+    fresh = shutil.copytree(home, tmp_path / "h")
+    shutil.rmtree(fresh / "ablations", ignore_errors=True)  # cells of other tests
+    with listening(note):
+        run_suite(opened(fresh, max_block=5), [], seeds=(0,))
+    assert next(iter(seen)) == "statistical: 1-10, embedding, none, own, seed 0 (1 of 15)"
+    assert len(seen) == 15
+    for counts in seen.values():
+        done = [at for at, _ in counts]
+        assert done == sorted(done)
+        assert counts[-1][0] == counts[-1][1]
+    assert max(map(len, seen.values())) > 4, "blocks of cases are heard one by one"
 
 
 def test_a_cell_is_known_by_what_decides_it(opened: Opened) -> None:

@@ -36,7 +36,7 @@ class Encoder:
         self.dimension = len(table["vector"][0])
         self.asked: list[str] = []
 
-    def encode(self, texts, *, progress=None):
+    def encode(self, texts):
         self.asked += texts
         rows = [np.random.default_rng(sum(t.encode())).normal(size=self.dimension) for t in texts]
         return np.array([r / np.linalg.norm(r) for r in rows], np.float32)

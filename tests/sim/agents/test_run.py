@@ -20,6 +20,7 @@ from support.disks import small_disk
 
 from pipelines.contracts import CONTRACTS
 from pipelines.errors import ConfigError, LockedError, StoreError
+from pipelines.progress import listening
 from pipelines.store.locks import RunLock
 from sim import Release
 from sim.agents import TABLES, AgentWorld, Simulation, open_brain, simulate, visit, visit_row
@@ -196,14 +197,14 @@ def test_full_disk_in_a_shard_leaves_the_shards_before(world: AgentWorld, tmp_pa
     with small_disk(tmp_path / "disk", megabytes=1) as disk:
         filler, folder = disk / "filler", disk / "run"
 
-        def fill(done: int, _: int) -> None:
+        def fill(_: str, done: int, __: int | None) -> None:
             if done == 40:
                 with suppress(OSError), filler.open("wb", buffering=0) as file:
                     while True:
                         file.write(b"x" * 4096)
 
-        with pytest.raises(StoreError, match="no space left"):
-            simulate(world, brain, shown, folder=folder, agents=70, seed=3, shard=20, progress=fill)
+        with pytest.raises(StoreError, match="no space left"), listening(fill):
+            simulate(world, brain, shown, folder=folder, agents=70, seed=3, shard=20)
         done = sorted(p.parent.name for p in (folder / "shards").glob("*/agents.parquet"))
         assert done == ["000000000-000000020", "000000020-000000040"]
         filler.unlink()

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from pipelines.errors import ConfigError
+from pipelines.progress import listening
 from sim.environment import split_rows
 from sim.experiments import ExperimentContext
 from sim.experiments.testing import fresh
@@ -31,22 +32,24 @@ def test_brains_are_opened_once_per_world_and_options(context: ExperimentContext
 
 def test_recommenders_are_fitted_at_their_first_list(context: ExperimentContext) -> None:
     said: list[str] = []
-    made = fresh(context, progress=lambda text, done, total: said.append(text))
-    popular = made.recommender("popular")
-    assert said == []
-    assert popular.recommend([0], 3).shape == (1, 3)
-    popular.recommend([1], 3)
-    assert said == ["fit popular"]
+    made = fresh(context)
+    with listening(lambda text, *_: said.append(text)):
+        popular = made.recommender("popular")
+        assert said == []
+        assert popular.recommend([0], 3).shape == (1, 3)
+        popular.recommend([1], 3)
+    assert said == ["fitting popular"]
     assert made.recommender("popular") is popular
 
 
 def test_kept_visits_fit_nothing(context: ExperimentContext) -> None:
     first = context.visits("random", "popular", agents=5)
     said: list[str] = []
-    made = fresh(context, progress=lambda text, done, total: said.append(text))
-    again = made.visits("random", "popular", agents=5)
+    made = fresh(context)
+    with listening(lambda text, *_: said.append(text)):
+        again = made.visits("random", "popular", agents=5)
     assert again.folder == first.folder
-    assert "fit popular" not in said
+    assert "fitting popular" not in said
 
 
 def test_recommenders_of_other_rows_are_other_visits(context: ExperimentContext) -> None:

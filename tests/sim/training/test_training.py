@@ -16,6 +16,7 @@ import torch as th
 
 from pipelines.config import TrainingSettings
 from pipelines.errors import ConfigError, IntegrityError, ReleaseError
+from pipelines.progress import stoppable
 from sim import Release, open_release
 from sim.environment import World
 from sim.recommenders import Recommender, open_recommender
@@ -62,8 +63,8 @@ def test_a_stopped_run_goes_on_to_the_same_curve_and_the_same_policy(
 ) -> None:
     settings = settings_for(algo)
     whole = Training(world, settings, tmp_path / "whole").run()
-    with pytest.raises(Stopped) as stopped:
-        Training(world, settings, tmp_path / "parts").run(stop=after(2))
+    with pytest.raises(Stopped) as stopped, stoppable(after(2)):
+        Training(world, settings, tmp_path / "parts").run()
     assert 0 < stopped.value.steps < settings.steps
     assert not (tmp_path / "parts" / "policy.safetensors").exists()
     np.random.seed(99)  # noqa: NPY002 - another process would not share our generators either
@@ -86,13 +87,15 @@ def test_a_run_killed_in_the_middle_resumes_to_the_same_curve(
     code = f"""
 import os, signal
 from pathlib import Path
+from pipelines.progress import listening
 from sim.environment import World
 from sim.training import RunSettings, Training
-def die(done, total):
+def die(_, done, total):
     if done >= 500:
         os.kill(os.getpid(), signal.SIGKILL)
 world = World.open("movies@latest", home={str(home)!r})
-Training(world, {settings!r}, Path({str(killed)!r})).run(progress=die)
+with listening(die):
+    Training(world, {settings!r}, Path({str(killed)!r})).run()
 """
     ended = subprocess.run([sys.executable, "-c", code], check=False, timeout=300)
     assert ended.returncode == -9

@@ -18,6 +18,7 @@ from pipelines.llm.answers import AnswerStore, Tally, answer_key, ask
 from pipelines.llm.answers import _ask as asking
 from pipelines.llm.engines import Answer, Choice, Request, Sampling
 from pipelines.llm.engines.scripted import ScriptedEngine
+from pipelines.progress import listening
 
 SERVING = ServingSettings()
 
@@ -189,15 +190,9 @@ def test_found_answers_do_not_pile_up(store: AnswerStore, monkeypatch: pytest.Mo
 
 def test_progress_sees_every_answer_and_the_end(store: AnswerStore) -> None:
     seen: list[tuple[int, int]] = []
-    list(
-        ask(
-            LineEngine(),
-            questions(5),
-            store,
-            serving=ServingSettings(commit_every=2),
-            progress=lambda tally: seen.append((tally.answers, tally.stored)),
-        )
-    )
+    tally, serving = Tally(), ServingSettings(commit_every=2)
+    with listening(lambda _, answers, __: seen.append((answers, tally.stored))):
+        list(ask(LineEngine(), questions(5), store, serving=serving, tally=tally))
     assert seen == [(1, 0), (2, 2), (3, 2), (4, 4), (5, 4), (5, 5)]
 
 

