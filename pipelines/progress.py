@@ -2,7 +2,7 @@
 
 Work says ``advance("embedding", 64, 300)`` wherever it is; a command or a run listens with
 ``with listening(bar):``. Nobody has to listen. The listener belongs to the context of the caller
-(:mod:`contextvars`): tasks inherit it, threads that work starts do not.
+(:mod:`contextvars`): tasks inherit it, threads only with a copy of the context.
 """
 
 from __future__ import annotations

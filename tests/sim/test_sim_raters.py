@@ -242,5 +242,5 @@ def test_a_rater_that_gives_too_little_is_an_engine_fault(release: Release) -> N
     world = World.open(release, rater=Short(SCALES["1-5"]))
     env = RecommendationEnv(world=world)
     env.reset(seed=0)
-    with pytest.raises(AnswerError, match="engine_error, ratings of shape"):
+    with pytest.raises(AnswerError, match="engine_error, 0 ratings for 1 pairs"):
         env.step(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipelines.errors import SourceError
@@ -189,17 +190,17 @@ def ahead(items: Iterator[T], depth: int = 1) -> Iterator[T]:
     """The same items, made by a thread that works up to ``depth`` items ahead.
 
     Errors of the iterator are raised here, after the items before it. A consumer that stops
-    early stops the thread.
+    early stops the thread. Who listens to the caller (:mod:`pipelines.progress`) hears the thread.
 
     >>> list(ahead(iter("abc")))
     ['a', 'b', 'c']
     """
-    end = object()
+    end, step = object(), copy_context().run
     with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as pool:
         try:
-            made = deque(pool.submit(next, items, end) for _ in range(depth))
+            made = deque(pool.submit(step, next, items, end) for _ in range(depth))
             while (item := made.popleft().result()) is not end:
-                made.append(pool.submit(next, items, end))
+                made.append(pool.submit(step, next, items, end))
                 yield item  # type: ignore[misc]  # not the sentinel
         finally:
             pool.shutdown(cancel_futures=True)

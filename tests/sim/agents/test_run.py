@@ -164,18 +164,19 @@ def test_kill_at_twenty_waves_loses_nothing(
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     kills, stored = 0, 0
     for wave in range(20):
-        started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-        assert started.stdout is not None
-        for line in started.stdout:
-            if line.strip() in (f"wave {wave % 7}", "done"):
-                break
+        # Leaving the block closes the pipe and waits.
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=environment
+        ) as started:
+            assert started.stdout is not None
+            for line in started.stdout:
+                if line.strip() in (f"wave {wave % 7}", "done"):
+                    break
+            if line.strip() != "done":
+                time.sleep(0.002 * (wave % 3))
+                started.send_signal(signal.SIGKILL)
         if line.strip() == "done":
-            started.wait()
             break
-        time.sleep(0.002 * (wave % 3))
-        started.send_signal(signal.SIGKILL)
-        started.wait()
-        started.stdout.close()
         kills += 1
         now = len(list((folder / "shards").glob("*/agents.parquet")))
         assert now >= stored
