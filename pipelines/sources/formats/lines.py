@@ -195,12 +195,16 @@ def ahead(items: Iterator[T], depth: int = 1) -> Iterator[T]:
     >>> list(ahead(iter("abc")))
     ['a', 'b', 'c']
     """
-    end, step = object(), copy_context().run
+    end, context = object(), copy_context()
+
+    def following() -> T | object:
+        return context.run(next, items, end)
+
     with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as pool:
         try:
-            made = deque(pool.submit(step, next, items, end) for _ in range(depth))
+            made = deque(pool.submit(following) for _ in range(depth))
             while (item := made.popleft().result()) is not end:
-                made.append(pool.submit(step, next, items, end))
+                made.append(pool.submit(following))
                 yield item  # type: ignore[misc]  # not the sentinel
         finally:
             pool.shutdown(cancel_futures=True)
