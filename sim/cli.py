@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["episode", "episodes"]
 
 RaterOption = Annotated[
-    Literal["statistical", "replay", "llm"],
+    str,
     typer.Option(
         "--rater",
-        help="Rater: a fitted model of the data, the release's stored scores, or the "
-        "language model that its settings name.",
+        help="Rater: `statistical` (a fitted model of the data), `replay` (the release's stored "
+        "scores), `llm` (the language model that its settings name), another name of "
+        "`scoring.rater`, or file.py:Class of your own.",
     ),
 ]
 RetrieverOption = Annotated[

@@ -39,6 +39,8 @@ Ints = npt.NDArray[np.int64]
 OK = "ok"
 #: Raters that need no language model.
 RATERS = ("statistical", "random", "mean")
+#: Names, up to a colon, of those that ask one, or may.
+_ASKING = ("llm", "listwise", "ensemble")
 #: Pairs of a sweep over all items that are rated at once (count).
 _SWEPT = 4096
 
@@ -140,12 +142,12 @@ class Rater(Protocol):
 
 
 def asks_model(name: str) -> bool:
-    """True if the rater's name denotes a language model.
+    """True if the rater's name denotes a language model; one of somebody's own says so itself.
 
-    >>> asks_model("llm:m"), asks_model("surrogate:llm:m"), asks_model("mean")
-    (True, False, False)
+    >>> asks_model("llm:m"), asks_model("surrogate:llm:m"), asks_model("mean"), asks_model("mine")
+    (True, False, False, False)
     """
-    return name not in RATERS and not name.startswith("surrogate:")
+    return name.partition(":")[0] in _ASKING
 
 
 def all_pairs(personas: int, items: int) -> Ints:
