@@ -38,7 +38,7 @@ class Player:
         self,
         release: Release,
         *,
-        rater: Literal["statistical", "replay", "llm"] = "statistical",
+        rater: str = "statistical",
         retriever: str = "recent",
         policy: Policy = "popular",
         steps: int = 10,

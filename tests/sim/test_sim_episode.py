@@ -126,6 +126,19 @@ def test_replay_skips_what_has_no_rating_and_ends_when_nothing_is_left(home: Pat
     assert found["rater"] == "replay of statistical"
 
 
+def test_rater_of_ones_own_plays_and_is_called_no_model(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from pipelines.raters import RandomRater\n"
+        "class Mine(RandomRater):\n"
+        "    name = 'mine'\n"
+        "    def __init__(self, scale):\n"
+        "        super().__init__(scale)\n"
+    )
+    found = payload(home, "--rater", f"{file}:Mine", "--steps", "1")
+    assert (found["rater"], found["language_model"]) == ("mine", False)
+
+
 def test_titles_are_printed_as_they_are(home: Path) -> None:
     words = ["--rater", "replay", "--policy", "random", "--steps", "100"]
     text = "".join(call(home, *words, "--seed", str(seed)).stdout for seed in range(6))
