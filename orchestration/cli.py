@@ -518,21 +518,13 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
         argument = "" if own else f", home={home!r}"
         first = payload["releases"][0]["domain"]
         generated = all(one["world"].startswith("sample") for one in payload["releases"])
-        own_files = (
-            [
-                (
-                    f"{program} run --data <folder>{of_home}",
-                    "run the same on real files (docs/data.md)",
-                )
-            ]
-            if generated
-            else []
-        )
+        real = f"{program} run --data <folder>{of_home}"
+        on_real = [(real, "run the same on real files (docs/data.md)")] if generated else []
         lines = (
             (f"{program} episode{of_home}", "watch a simulated user rate what it is shown"),
             (f"{program} release show{of_home}", "what was published, and how it was checked"),
             (f"{program} ui{of_home}", f"the DAG in your browser: {payload['ui']}"),
-            *own_files,
+            *on_real,
         )
         width = max(len(command) for command, _ in lines)
         screen.print(

@@ -6,11 +6,11 @@ import re
 
 import polars as pl
 
+from pipelines.config._sections import COHORT_NAME, COHORT_NAME_IN_WORDS
 from pipelines.errors import ConfigError
 
 __all__ = [
     "BLOCK",
-    "COHORT_NAME",
     "PAIRS",
     "PERSONAS",
     "block_size",
@@ -19,9 +19,6 @@ __all__ = [
     "in_cohort",
 ]
 
-#: Pattern of a cohort's name, and the same in words.
-COHORT_NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
-_NAME_IN_WORDS = "lower-case letters, digits and hyphens, 63 at most"
 
 #: Personas of a cohort whose rows are stored in the same files at most (count).
 BLOCK = 100_000
@@ -37,7 +34,7 @@ def check_cohort_name(name: str) -> str:
     '2026-w47'
     """
     if not re.fullmatch(COHORT_NAME, name):
-        raise ConfigError("not a cohort's name", where=repr(name), hint=_NAME_IN_WORDS)
+        raise ConfigError("not a cohort's name", where=repr(name), hint=COHORT_NAME_IN_WORDS)
     return name
 
 

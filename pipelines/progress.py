@@ -34,7 +34,7 @@ def advance(step: str, done: int = 0, total: int | None = None) -> None:
 
 
 def listened() -> bool:
-    """Whether somebody listens."""
+    """True if a listener is set."""
     return _LISTENER.get() is not None
 
 
@@ -74,11 +74,25 @@ def within(step: str | None = None, *, before: int = 0, total: int | None = None
 def heard(items: Iterable[_T], listener: Listener) -> Iterator[_T]:
     """The items, of which ``listener`` hears what is said while each is made.
 
-    A generator that listens itself would still listen while its caller works.
+    What the listener says itself is heard by whoever listens outside. A generator that listens
+    itself would still listen while its caller works.
+
+    >>> def answers():
+    ...     advance("answers", 6)
+    ...     yield "ok"
+    >>> with listening(print):
+    ...     list(heard(answers(), lambda _, done, total: advance("pairs", done // 2, 9)))
+    pairs 3 9
+    ['ok']
     """
-    source = iter(items)
+    source, outer = iter(items), _LISTENER.get()
+
+    def outside(step: str, done: int, total: int | None) -> None:
+        with listening(outer):
+            listener(step, done, total)
+
     while True:
-        with listening(listener):
+        with listening(outside):
             try:
                 item = next(source)
             except StopIteration:
@@ -137,6 +151,6 @@ def stoppable(asked: Callable[[], bool]) -> Iterator[None]:
 
 
 def stopping() -> bool:
-    """Whether the work should store what it has and stop."""
+    """True if the work should store what it has and stop."""
     asked = _STOP.get()
     return asked is not None and asked()

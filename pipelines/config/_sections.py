@@ -92,13 +92,18 @@ class SplitSettings(Section):
         return self
 
 
+#: Pattern of a cohort's name, and the same in words.
+COHORT_NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
+COHORT_NAME_IN_WORDS = "lower-case letters, digits and hyphens (63 at most)"
+
+
 class PersonaSettings(Section):
     """The cohort of synthetic users."""
 
     cohort: str = Field(
         "default",
-        pattern=r"^[a-z0-9][a-z0-9-]{0,62}$",
-        description="Name of the cohort: lower-case letters, digits and hyphens (63 at most).",
+        pattern=COHORT_NAME,
+        description=f"Name of the cohort: {COHORT_NAME_IN_WORDS}.",
     )
     count: int = Field(100, ge=1, le=10_000_000, description="Personas in the cohort (count).")
     seed: int = Field(7, ge=0, description="Cohort seed; persona n depends on (seed, n) only.")

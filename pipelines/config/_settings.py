@@ -27,6 +27,8 @@ from pipelines.config._data import (
 )
 from pipelines.config._models import EngineSettings, ServingSettings
 from pipelines.config._sections import (
+    COHORT_NAME,
+    COHORT_NAME_IN_WORDS,
     CaptionSettings,
     DialogueSettings,
     EmbeddingSettings,
@@ -315,9 +317,7 @@ def _origin_of(loc: tuple[str, ...], origin: Mapping[tuple[str, ...], str]) -> s
 
 
 #: Patterns of settings in words.
-_PATTERNS = {
-    r"^[a-z0-9][a-z0-9-]{0,62}$": "lower-case letters, digits and hyphens (63 at most)",
-}
+_PATTERNS = {COHORT_NAME: COHORT_NAME_IN_WORDS}
 
 
 def _refused(

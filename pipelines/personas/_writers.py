@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import polars as pl
 
@@ -13,9 +13,6 @@ from pipelines.llm.engines import Sampling
 from pipelines.personas._gates import TextGates
 from pipelines.personas._grammar import StatisticalWriter
 from pipelines.plugins import closing_on_error
-
-if TYPE_CHECKING:
-    pass
 
 
 @runtime_checkable

@@ -293,8 +293,8 @@ def check_batch(batch: object, pairs: int, name: str) -> None:
     EngineError unless there is a distribution (not negative, sums to 1) for each that is `ok`.
     """
     if not isinstance(batch, RatingBatch):
-        found = type(batch).__name__
-        raise EngineError(f"`rate` returned {found}, not a RatingBatch", where=f"rater {name}")
+        kind = type(batch).__name__
+        raise EngineError(f"`rate` returned {kind}, not a RatingBatch", where=f"rater {name}")
     if len(batch) != pairs or len(batch.status) != pairs:
         raise EngineError(f"{len(batch)} ratings for {pairs} pairs", where=f"rater {name}")
     ok = np.array([s == OK for s in batch.status], dtype=bool)

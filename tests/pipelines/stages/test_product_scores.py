@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from support.small_release import conform
 
+from pipelines.progress import listening
 from pipelines.raters import choice_set_figures
 from pipelines.stages import PipelineContext, build, stage_of
 from pipelines.store import Store
@@ -154,9 +155,19 @@ def test_a_model_is_asked_once_per_persona_and_planned_set(home: Path) -> None:
             },
         }
     )
-    built = scored(given)
+    pairs: list[int] = []
+
+    def note(step: str, done: int, _: int | None) -> None:
+        if step == "scoring pairs":
+            pairs.append(done)
+
+    with listening(note):
+        built = scored(given)
     table = built.snapshots[SCORES].read()
     assert table.height == PEOPLE * SIZE * 2
+    assert pairs == sorted(pairs)
+    assert pairs[-1] == table.height
+    assert 0 < pairs[0] < table.height, "answers are heard before the first part is done"
     assert table["status"].unique().to_list() == ["ok"]
     assert sorted(table["expected"].round(0).unique()) == [10, 35, 60, 85, 98]
     facts = built.snapshots[SCORES].manifest.stats["scoring"]["products"]
