@@ -6,7 +6,7 @@ import re
 
 import polars as pl
 
-from pipelines.config._sections import COHORT_NAME, COHORT_NAME_IN_WORDS
+from pipelines.config import COHORT_NAME, COHORT_NAME_IN_WORDS
 from pipelines.errors import ConfigError
 
 __all__ = [

@@ -19,6 +19,8 @@ from pipelines.config._data import (
 )
 from pipelines.config._models import EngineSettings, ServingSettings
 from pipelines.config._sections import (
+    COHORT_NAME,
+    COHORT_NAME_IN_WORDS,
     CaptionSettings,
     DialogueSettings,
     EmbeddingSettings,
@@ -50,6 +52,8 @@ from pipelines.config._settings import (
 )
 
 __all__ = [
+    "COHORT_NAME",
+    "COHORT_NAME_IN_WORDS",
     "AmazonData",
     "BooksSettings",
     "CaptionSettings",
