@@ -293,7 +293,7 @@ def test_concurrency_settles_below_what_the_server_bears(serve: Serve) -> None:
     assert {a.status for a in answers} <= {"ok", "truncated"}
     assert limit["cuts"] >= 1
     refused = [e for e in server.asked() if e.status == 429]
-    assert 0 < len(refused) < 60
+    assert 0 < len(refused) < len(answers)
     assert limit["limit"] <= 8
 
 
