@@ -58,7 +58,7 @@ class Cohorts(dg.DynamicPartitionsDefinition):
 COHORTS = {name: Cohorts(name=f"{name}_cohorts") for name in DOMAINS}
 
 #: Tables with a partition per cohort.
-BY_COHORT = {d for stage in STAGES if stage.by_cohort or stage.for_cohorts for d in stage.datasets}
+BY_COHORT = {d for stage in STAGES if stage.by_cohort for d in stage.datasets}
 
 
 def stage_asset(stage: Stage, settings: Settings) -> dg.AssetsDefinition:
@@ -75,8 +75,7 @@ def stage_asset(stage: Stage, settings: Settings) -> dg.AssetsDefinition:
 
 def asset_options(stage: Stage, settings: Settings) -> dict[str, Any]:
     """A stage as the arguments of ``dg.multi_asset``; settings are part of the code version."""
-    by_cohort = stage.by_cohort or stage.for_cohorts
-    partitions_def = COHORTS[stage.domain] if by_cohort else None
+    partitions_def = COHORTS[stage.domain] if stage.by_cohort else None
     upstream = [*stage.inputs.values(), *stage.after]
     return {
         "name": stage.name,
@@ -91,7 +90,7 @@ def asset_options(stage: Stage, settings: Settings) -> dict[str, Any]:
                 description=stage.asset_description,
                 # Automation covers only tables that a release needs.
                 automation_condition=automation(
-                    settings, all_cohorts=not by_cohort and not BY_COHORT.isdisjoint(upstream)
+                    settings, all_cohorts=not stage.by_cohort and not BY_COHORT.isdisjoint(upstream)
                 )
                 if group_of(dataset) in {*DOMAINS, SHARED}
                 else None,
@@ -115,7 +114,7 @@ def asset_options(stage: Stage, settings: Settings) -> dict[str, Any]:
         "pool": stage.pool,
         "retry_policy": transient_retry if stage.retry else None,
         # A backfill of several cohorts is one run, whose steps write them one after the other.
-        "backfill_policy": dg.BackfillPolicy.single_run() if by_cohort else None,
+        "backfill_policy": dg.BackfillPolicy.single_run() if stage.by_cohort else None,
         "op_tags": step_tags(stage.name),
     }
 
@@ -164,7 +163,7 @@ def run_stage(
         builds = [
             build(stage, workbench, cohort=cohort, run_id=context.run.run_id) for cohort in cohorts
         ]
-        # Each snapshot holds the cohorts of the one before it: the last is that of all.
+        # The table is the union of all cohorts: the last is that of all of these.
         built = next((one for one in reversed(builds) if one.snapshots), builds[-1])
         if built.reason is not None and not built.absent:
             context.log.warning(f"{stage.datasets[0]} is left out: {built.reason}")

@@ -10,7 +10,6 @@ from pipelines.config import COHORT_NAME, COHORT_NAME_IN_WORDS
 from pipelines.errors import ConfigError
 
 __all__ = [
-    "BLOCK",
     "PAIRS",
     "PERSONAS",
     "block_size",
@@ -20,8 +19,6 @@ __all__ = [
 ]
 
 
-#: Personas of a cohort whose rows are stored in the same files at most (count).
-BLOCK = 100_000
 #: Personas, and pairs unless one persona has more, that are planned and scored together at most
 #: (counts): what of them is in memory stays far below 2 GB (benchmarks/scale).
 PERSONAS, PAIRS = 50_000, 2_097_152

@@ -18,7 +18,7 @@ from pipelines.config import Settings
 from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS, Domain
 from pipelines.stages import publish
-from pipelines.store import Release
+from pipelines.store import COHORT_LINEAGE, Release
 
 __all__ = ["release_assets"]
 
@@ -57,7 +57,12 @@ def _release_asset(domain: Domain, settings: Settings) -> dg.AssetsDefinition:
                 asset=key,
                 blocking=True,
                 description="Every file of the release has the committed hash when read back.",
-            )
+            ),
+            dg.AssetCheckSpec(
+                COHORT_LINEAGE,
+                asset=key,
+                description="Every cohort was made from the versions that the release pins.",
+            ),
         ],
     )
     def asset(
@@ -73,6 +78,8 @@ def _release(
 ) -> dg.MaterializeResult[Any]:
     release, summary = publish(workbench, domain, run_id=run_id)
     report = workbench.store.verify(release)
+    older = {c for checks in release.checks.values() if COHORT_LINEAGE in checks
+             for c in checks[COHORT_LINEAGE].details["cohorts"]}  # fmt: skip
     return dg.MaterializeResult(
         asset_key=key,
         data_version=dg.DataVersion(release.version),
@@ -90,7 +97,16 @@ def _release(
                 check_name="verified",
                 passed=True,
                 metadata={"files": report.files, "bytes": report.bytes},
-            )
+            ),
+            dg.AssetCheckResult(
+                check_name=COHORT_LINEAGE,
+                passed=not older,
+                severity=dg.AssetCheckSeverity.WARN,
+                description=f"made from other versions: {', '.join(sorted(older))}; a backfill "
+                "brings them up to date"
+                if older
+                else None,
+            ),
         ],
     )
 

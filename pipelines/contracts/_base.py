@@ -39,8 +39,8 @@ class Contract:
     #: Total order in which rows are written, so that equal content gives equal bytes; default: by
     #: the key.
     order: tuple[str, ...] = ()
-    #: True if each cohort of personas has Parquet files of its own; the order
-    #: begins with ``persona_id``.
+    #: Whether each cohort of personas is a snapshot of its own; the order begins with
+    #: ``persona_id``.
     by_cohort: bool = False
 
     def __post_init__(self) -> None:
@@ -132,8 +132,8 @@ class Contract:
         return frame
 
 
-#: Tables that are built cohort by cohort, each beside the others.
-_BY_COHORT = {"personas", "score_plan", "preference_scores"}
+#: Tables of which each cohort is a snapshot.
+_BY_COHORT = {"personas", "persona_embeddings", "score_plan", "preference_scores"}
 
 
 def contracts(families: str | Sequence[str], **tables: tuple[Any, ...]) -> dict[str, Contract]:

@@ -225,10 +225,10 @@ def previous_snapshot(store: Store, dataset: str, release: str) -> Snapshot | No
             continue
         if any(published.lineage.get(file, sha) != sha for file, sha in generated.items()):
             continue
-        for lock in published.tables.values():
+        for name, lock in published.tables.items():
             if lock.dataset == dataset:
                 try:
-                    return store.get(dataset, lock.version)
+                    return published.snapshot(name)
                 except StoreError:
                     break  # removed or damaged: an older release may still have its tables
     return None

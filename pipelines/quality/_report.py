@@ -257,9 +257,11 @@ def _checks(release: Release) -> dict[str, Any]:
 
 
 def _tables(release: Release) -> list[tuple[str, ...]]:
+    from pipelines.store import split_cohort
+
     rows: list[tuple[str, ...]] = []
     for name, lock in release.tables.items():
-        inputs = release.snapshot(name).manifest.inputs
+        inputs = {split_cohort(one)[0] for one in release.snapshot(name).manifest.inputs}
         rows.append((name, lock.version, ", ".join(sorted(inputs)) or "no table", f"{lock.rows:,}"))
     return rows
 

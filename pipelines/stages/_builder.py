@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipelines.cohorts import check_cohort_name
 from pipelines.config import EngineSettings, Settings
 from pipelines.context import PipelineContext
+from pipelines.contracts import CONTRACTS
 from pipelines.domains import DOMAINS
 from pipelines.errors import LockedError
 from pipelines.llm.answers import answers_of
-from pipelines.plugins import closing
 from pipelines.quality import CONTRACT_CHECK
 from pipelines.stages._stage import Inputs, Report, Stage
-from pipelines.store import Build, CheckRecord, Snapshot, Store
-
-#: Seconds to wait for another process that writes its cohort into the same table.
-_PATIENCE = 120.0
+from pipelines.store import (
+    OF_COHORT,
+    Build,
+    CheckRecord,
+    Snapshot,
+    Store,
+    Table,
+    cohort_dataset,
+)
 
 
 @dataclass
@@ -54,9 +58,9 @@ def build(
     otherwise the stage makes them, and they are checked against their contracts and committed
     together with their lineage. Without an optional input, its tables are absent too.
 
-    Of a table that is built by cohort, the rows of other cohorts are kept, but for those of cohorts
-    that are no longer among the personas. ``inputs`` are snapshots by short name that are read in
-    place of the current versions.
+    A cohort's tables are snapshots of their own, made from its snapshots of what else is built by
+    cohort; the current version is then the union of all cohorts. ``inputs`` are snapshots by short
+    name that are read in place of the current versions.
 
     Raises
     ------
@@ -79,20 +83,25 @@ def build(
         for dataset in stage.datasets:
             store.withdraw(dataset)
         return Built(stage, report=report, reason=f"there is no {lost[0]}", absent=True)
-    with ExitStack() as stack:
-        if stage.by_cohort:
-            check_cohort_name(str(cohort))
-            stack.enter_context(_lock(store, f"{first}-{cohort}", f"{first} of {cohort}", 0))
-        given = inputs or {}
+    if stage.by_cohort:
+        check_cohort_name(str(cohort))
+    if stage.all_cohorts:
+        others = store.current(next(iter(stage.inputs.values()))).cohorts() - {cohort}
+        for other in sorted(others):
+            with suppress(LockedError):  # whoever builds it does so now
+                build(replace(stage, all_cohorts=False), context, cohort=other, run_id=run_id)
+    given = inputs or {}
+    with _alone(store, stage, cohort), ExitStack() as stack:
+        own = _own(store, stage, cohort)
         read = Inputs(
             context,
             {
-                short: given.get(short) or store.current(dataset)
+                short: given.get(short) or store.current(own[dataset])
                 for short, dataset in stage.inputs.items()
             },
             stage.domain,
             cohort,
-            store.current(first) if store.has(first) else None,
+            store.current(own[first]) if store.has(own[first]) else None,
             store.home / "scratch" / first / (cohort or ""),
             run_id,
         )
@@ -102,22 +111,20 @@ def build(
         if stage.by_cohort or wanted.reusable:
             stack.enter_context(answers_of(store.home, first, cohort or ""))
         if stage.by_cohort:
-            snapshots, reused = _beside_others(stack, store, read, wanted, report)
-        else:
-            reused = store.find(wanted) is not None
-            try:
-                snapshots = store.build(wanted, run_id=run_id)
-            except stage.absent_on as error:
-                for dataset in stage.datasets:
-                    store.withdraw(dataset)
-                return Built(stage, report=report, reason=str(error), absent=True)
-        if stage.by_cohort:
-            shutil.rmtree(read.scratch, ignore_errors=True)
+            wanted = _as_cohort(wanted, own[first], report)
+        reused = store.find(wanted) is not None
+        try:
+            made = store.build(wanted, run_id=run_id)
+        except stage.absent_on as error:
+            for dataset in stage.datasets:
+                store.withdraw(dataset)
+            return Built(stage, report=report, reason=str(error), absent=True)
+    snapshots = {first: store.current(first)} if stage.by_cohort else made
     for dataset, snapshot in snapshots.items():
-        own = report.checks if dataset == first else []
-        store.record_checks(dataset, snapshot.version, [contract_record(snapshot), *own])
+        checks = report.checks if dataset == first else []
+        store.record_checks(dataset, snapshot.version, [contract_record(snapshot), *checks])
     # The same rows of another build keep the provenance that they were first committed with.
-    same = run_id is not None and all(s.manifest.run_id != run_id for s in snapshots.values())
+    same = run_id is not None and all(s.manifest.run_id != run_id for s in made.values())
     return Built(stage, snapshots, reused or same, report)
 
 
@@ -154,14 +161,11 @@ def check_models(
 
 def _as_stored(stage: Stage, store: Store, settings: Settings, cohort: str | None) -> bool:
     """True if the current tables were made by this code with these settings."""
-    first = stage.datasets[0]
-    if not store.has(first):
+    name = _own(store, stage, cohort)[stage.datasets[0]]
+    if not store.has(name):
         return False
-    manifest = store.current(first).manifest
-    config: Mapping[str, Any] = manifest.config
-    if stage.by_cohort:
-        config = config.get("cohorts", {}).get(cohort, {})
-    config = {**config.get("rated_by", {}), **config}
+    manifest = store.current(name).manifest
+    config: Mapping[str, Any] = {**manifest.config.get("rated_by", {}), **manifest.config}
     decided = stage.decided_by(settings)
     return manifest.code_version == stage.code_version and all(
         name in config and config[name] == value for name, value in decided.items()
@@ -179,80 +183,43 @@ def contract_record(snapshot: Snapshot) -> CheckRecord:
     )
 
 
-def _beside_others(
-    stack: ExitStack, store: Store, inputs: Inputs, own: Build, report: Report
-) -> tuple[dict[str, Snapshot], bool]:
-    """Commit a cohort's rows beside the other cohorts' committed ones; whether both were there.
-
-    The cohort's rows are made and written first; only then is the table locked, so that cohorts
-    that are built at the same time keep each other's rows.
-    """
-    (dataset,) = own.datasets
-    name = str(inputs.partition)
-
-    def config(before: Snapshot | None, kept: set[str]) -> dict[str, Any]:
-        others = before.manifest.config.get("cohorts", {}) if before else {}
-        kept_configs = {cohort: c for cohort, c in others.items() if cohort in kept}
-        return {"cohort": name, "cohorts": {**kept_configs, name: dict(own.config)}}
-
-    same = replace(own, config=config(inputs.previous, _kept_cohorts(inputs.previous, inputs)))
-    found = store.find(same)
-    # An older version of the table has other rows of the other cohorts.
-    if found and inputs.previous and found[dataset].version == inputs.previous.version:
-        return store.build(same, run_id=inputs.run_id), True
-    (made,) = own.make()
-    with store.write(
-        dataset,
-        code_version=own.code_version,
-        config=own.config,
-        inputs=own.inputs,
-        run_id=inputs.run_id,
-        allow_empty=made.allow_empty,
-    ) as writer:
-        take = writer.append if made.ordered else writer.append_unordered
-        with closing(iter(made.frames)) as frames:
-            for frame in frames:
-                take(frame)
-        # Held until the table is committed.
-        stack.enter_context(_lock(store, dataset, dataset, _PATIENCE))
-        before = store.current(dataset) if store.has(dataset) else None
-        kept = _kept_cohorts(before, inputs)
-        if before is not None:
-            writer.keep_cohorts(before, kept)
-        writer.identify(config(before, kept))
-        writer.note(**_stats_beside(before, kept, inputs, report))
-    return {dataset: writer.snapshot}, False
+def _own(store: Store, stage: Stage, cohort: str | None) -> dict[str, str]:
+    """The datasets that a build of a cohort reads and writes, by those of the stage."""
+    datasets = dict.fromkeys([*stage.datasets, *stage.inputs.values()])
+    by_cohort = {
+        d for d in datasets if stage.by_cohort and d in CONTRACTS and CONTRACTS[d].by_cohort
+    }
+    for dataset in by_cohort:
+        store.split_cohorts(dataset)
+    return {d: cohort_dataset(d, str(cohort)) if d in by_cohort else d for d in datasets}
 
 
-def _stats_beside(
-    before: Snapshot | None, kept: set[str], inputs: Inputs, report: Report
-) -> dict[str, Any]:
-    """Facts of the table: the cohort's own beside those of the other cohorts."""
-    name = str(inputs.partition)
-    found = dict(before.manifest.stats) if before else {}
-    found.update(report.stats)
-    for key, value in report.cohort_stats.items():
-        others = dict(found.get(key) or {})
-        found[key] = {**{k: v for k, v in others.items() if k in kept}, name: value}
-    return found
+def _as_cohort(wanted: Build, dataset: str, report: Report) -> Build:
+    """The build of a cohort's snapshot."""
 
+    def facts() -> dict[str, Any]:
+        return {**report.stats, OF_COHORT: report.cohort_stats}
 
-def _kept_cohorts(before: Snapshot | None, inputs: Inputs) -> set[str]:
-    """Other cohorts of the last version whose rows stay: those still among the personas."""
-    if before is None:
-        return set()
-    kept = before.cohorts()
-    if "personas" in inputs:
-        kept &= inputs["personas"].cohorts()
-    return kept - {str(inputs.partition)}
+    def make() -> Iterator[Table]:
+        for table in wanted.make():
+            yield replace(table, dataset=dataset, stats=facts)
+
+    return replace(wanted, datasets=(dataset,), make=make)
 
 
 @contextmanager
-def _lock(store: Store, name: str, what: str, patience: float) -> Iterator[None]:
+def _alone(store: Store, stage: Stage, cohort: str | None) -> Iterator[None]:
+    """LockedError if another process builds the same cohort."""
+    first = stage.datasets[0]
+    if not stage.by_cohort:
+        yield
+        return
     try:
-        with store.lock(name, timeout=patience):
+        with store.lock(cohort_dataset(first, str(cohort)), timeout=0):
             yield
     except LockedError:
         raise LockedError(
-            f"another process is writing {what}", where=str(store.home), hint="try again later"
+            f"another process is writing {first} of {cohort}",
+            where=str(store.home),
+            hint="try again later",
         ) from None

@@ -49,10 +49,9 @@ class Inputs(Mapping[str, Snapshot]):
     domain: str
     #: Cohort that is built; None for a table without partitions.
     partition: str | None
-    #: Last version of the stage's first table; None if there is none.
+    #: Last version of the stage's first table, of the cohort that is built; None if there is none.
     previous: Snapshot | None
-    #: Folder for work in progress of this partition, such as finished pieces, which a failed build
-    #: leaves and a successful one removes. Not made yet.
+    #: Folder for work in progress of this partition, which the stage makes and removes.
     scratch: Path
     #: The run that asks.
     run_id: str | None
@@ -68,16 +67,20 @@ class Inputs(Mapping[str, Snapshot]):
 
     @property
     def versions(self) -> dict[str, str]:
-        """Versions by dataset: the lineage of what is made."""
-        return {snapshot.dataset: snapshot.version for snapshot in self.snapshots.values()}
+        """Versions by dataset: the lineage of what is made, with one per cohort."""
+        return {
+            part.dataset: part.version
+            for snapshot in self.snapshots.values()
+            for part in snapshot.snapshots
+        }
 
 
 @dataclass
 class Report:
     """Collector of a stage's metadata."""
 
-    #: Facts for the manifest (JSON): of the table, and of the cohort that is built; those of a
-    #: cohort are kept by its name beside those of the others.
+    #: Facts for the manifest (JSON): of the table, and of the cohort that is built, which the
+    #: union of cohorts shows by its name.
     stats: dict[str, Any] = field(default_factory=dict)
     cohort_stats: dict[str, Any] = field(default_factory=dict)
     #: Figures of this build that are shown with it and not stored (JSON).
@@ -139,10 +142,10 @@ class Stage:
     after: tuple[str, ...] = ()
     #: Technologies that the asset is tagged with.
     kinds: tuple[str, ...] = ("python", "parquet")
-    #: Whether the table is built cohort by cohort, each beside the others.
+    #: Whether each cohort of the (single) table is a snapshot of its own.
     by_cohort: bool = False
-    #: Whether it is built whole, for each cohort again.
-    for_cohorts: bool = False
+    #: Whether a build of one cohort brings the other cohorts of its first input up to date.
+    all_cohorts: bool = False
     #: Whether the tables of an equal build may be used; by default they may.
     reusable: Callable[[Inputs], bool] | None = None
     #: Reason why there is nothing to build for (settings, cohort), or None.

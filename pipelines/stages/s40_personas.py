@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -17,7 +15,6 @@ from pipelines.errors import ConfigError
 from pipelines.personas import HANDMADE, IMPORTED, is_matched
 from pipelines.plugins import closing
 from pipelines.progress import advance
-from pipelines.scratch import scratch_errors
 from pipelines.stages._stage import Inputs, Report, Stage
 from pipelines.store import Build, Snapshot, Table
 
@@ -56,8 +53,7 @@ def cohort(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build
         report.shown["joint_shares_backed_off"] = list(personas.load_lists(domain).backed_off)
 
     def make() -> list[Table]:
-        parts = _written(inputs, settings, domain, raw, report)
-        return [Table(f"{domain}.personas", map(pl.read_parquet, parts))]
+        return [Table(f"{domain}.personas", _written(inputs, settings, domain, raw, report))]
 
     yield Build((f"{domain}.personas",), make, personas.CODE_VERSION, identity, {})
 
@@ -109,15 +105,9 @@ def _persona_files(inputs: Inputs, report: Report) -> Snapshot:
 
 def _written(
     inputs: Inputs, settings: Settings, domain: str, raw: Snapshot | None, report: Report
-) -> list[Path]:
-    """Parquet parts of the cohort, in the table's order."""
-    name, writer = str(inputs.partition), None
-    # The scratch of a killed run: a cohort is generated as a whole.
-    shutil.rmtree(inputs.scratch, ignore_errors=True)
-    with scratch_errors(inputs.scratch):
-        inputs.scratch.mkdir(parents=True)
-    parts: list[Path] = []
-    total = 0
+) -> Iterator[pl.DataFrame]:
+    """Personas of the cohort, in the table's order."""
+    name, writer, total = str(inputs.partition), None, 0
     # Zero too: counts of an earlier version of the cohort do not hold for this one.
     report.cohort_stats["invalid"] = 0
     chosen = settings.personas.model_copy(update={"cohort": name, "domain": domain})
@@ -143,9 +133,7 @@ def _written(
         )
     with closing(writer):
         for frame in frames:
-            parts.append(inputs.scratch / f"{len(parts):06d}.parquet")
-            with scratch_errors(inputs.scratch):
-                frame.write_parquet(parts[-1])
+            yield frame
             total += frame.height
             planned = raw.rows if raw is not None else chosen.count
             advance(f"personas of {name}", total, max(planned, total))
@@ -156,7 +144,6 @@ def _written(
     if writer is not None:
         report.cohort_stats["invalid"] = chosen.count - total
     report.cohort_stats["cohorts"] = total
-    return parts
 
 
 def _read_by_model(

@@ -43,8 +43,9 @@ def _stage(source: str, target: str, key: str, text: Callable[[pl.DataFrame], pl
         make=make,
         kinds=("huggingface", "parquet"),
         preview=False,
-        # Vectors of texts that stay are kept; what needs a cohort's waits for this cohort alone.
-        for_cohorts=key == "persona_id",
+        by_cohort=key == "persona_id",
+        # Personas alone can be added: whoever is in a release has a vector.
+        all_cohorts=key == "persona_id",
     )
 
 

@@ -30,7 +30,7 @@ from pipelines.progress import advance, heard
 from pipelines.prompts import list_prompt_digest, rating_prompt_digest
 from pipelines.seeding import combine, hash_ids
 from pipelines.stages._stage import Inputs, Report, Stage, tables
-from pipelines.store import Snapshot
+from pipelines.store import OF_COHORT, Snapshot
 from pipelines.store.files import sha256_of
 
 __all__ = ["STAGES"]
@@ -404,8 +404,9 @@ def _of_personas(vectors: Snapshot, people: pl.DataFrame) -> pl.DataFrame:
 
 def _all_answered(inputs: Inputs) -> bool:
     """Whether no call of the cohort's last scoring failed: failed ones are asked again."""
-    noted = inputs.previous.manifest.stats.get("failed", {}) if inputs.previous else {}
-    return not noted.get(str(inputs.partition))
+    if inputs.previous is None:
+        return True
+    return not inputs.previous.manifest.stats[OF_COHORT].get("failed")
 
 
 def _stages(domain: str) -> list[Stage]:

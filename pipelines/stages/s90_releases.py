@@ -111,8 +111,8 @@ def behind(problems: Iterable[str]) -> list[str]:
 
     >>> behind(["movies.score_plan: contract did not run on 0ab1"])
     ['movies.score_plan']
-    >>> behind(["movies.items has 2 versions: 1a (used by movies.population) and 2b (pinned)"])
-    ['movies.population']
+    >>> behind(["movies.items has 2 versions: 1a (used by movies.score_plan-a) and 2b (pinned)"])
+    ['movies.score_plan']
     """
     found: dict[str, None] = {}
     for problem in problems:
@@ -137,6 +137,7 @@ def _further(
     for their checks.
     """
     store = context.store
+    versions = {one.dataset: one.version for s in pinned.values() for one in s.snapshots}
     found: dict[str, Snapshot] = {}
     # The tables of one step are pinned together or not at all.
     for together in (MATCHING, CAPTIONS):
@@ -149,8 +150,7 @@ def _further(
             quality.required_checks(name) <= store.checks(name, snapshot.version).keys()
             for name, snapshot in made.items()
         )
-        fits = all(name in pinned and pinned[name].version == v for name, v in inputs.items())
-        if fits and checked:
+        if checked and inputs.items() <= versions.items():
             found |= made
     return found
 

@@ -14,8 +14,16 @@ from pipelines.store._checks import (
     count_outcomes,
 )
 from pipelines.store._diff import ReleaseDiff, TableDiff
+from pipelines.store._lineage import COHORT_LINEAGE
 from pipelines.store._maintenance import Backup, Garbage, restore
-from pipelines.store._manifest import FileEntry, Manifest, build_key
+from pipelines.store._manifest import (
+    OF_COHORT,
+    FileEntry,
+    Manifest,
+    build_key,
+    cohort_dataset,
+    split_cohort,
+)
 from pipelines.store._push import Pushed
 from pipelines.store._release import Release, TableLock
 from pipelines.store._shifts import ColumnShift
@@ -26,6 +34,8 @@ from pipelines.store._writer import SnapshotWriter
 from pipelines.store.locks import RunLock
 
 __all__ = [
+    "COHORT_LINEAGE",
+    "OF_COHORT",
     "Backup",
     "Build",
     "CheckKind",
@@ -49,7 +59,9 @@ __all__ = [
     "TableLock",
     "VerifyReport",
     "build_key",
+    "cohort_dataset",
     "count_outcomes",
     "restore",
+    "split_cohort",
     "verify_release",
 ]

@@ -88,8 +88,9 @@ def diff_releases(
     for name in sorted({*a.tables, *b.tables}):
         found = _diff_table(name, a, b, memory_limit_mb)
         if found.status == "changed":
-            dataset = b.tables[name].dataset
-            found = replace(found, causes=reasons.get(dataset, ()))
+            locks = (*a.tables[name].snapshots, *b.tables[name].snapshots)
+            given = [reason for lock in locks for reason in reasons.get(lock.dataset, ())]
+            found = replace(found, causes=tuple(dict.fromkeys(given)))
         tables[name] = found
     return ReleaseDiff(str(a), str(b), tables)
 

@@ -6,9 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 from pipelines.errors import IntegrityError
 from pipelines.store._layout import Layout
+from pipelines.store._manifest import split_cohort
 from pipelines.store._records import open_snapshot, read_record
 from pipelines.store._snapshot import Snapshot
 from pipelines.store.files import LocalFiles
+
+#: Name of the check of a released table some of whose cohorts were made from other versions.
+COHORT_LINEAGE = "cohort_lineage"
 
 Alternatives = Callable[[str, str], list[dict[str, str]]]
 
@@ -57,21 +61,39 @@ def _read_builds(
 
 def resolve_lineage(
     pinned: Iterable[Snapshot], alternatives: Alternatives
-) -> tuple[dict[str, str], list[str]]:
+) -> tuple[dict[str, str], list[str], dict[str, list[str]]]:
     """Walk the inputs of the snapshots to be released to the sources.
 
-    Returns every dataset (and ``file:`` input) that is pinned or an ancestor, with its version; and
-    the contradictions, empty if each has one version only. ``alternatives``: see :func:`builds_of`.
+    Returns every dataset (and ``file:`` input) that is pinned or an ancestor, with its version; the
+    contradictions, empty if each has one version only; and, by cohort, those of cohorts that were
+    made from other versions. Such a cohort is left out of the walk, unless all of them are: a
+    cohort that was scored before items changed stays in a release. ``alternatives``: see
+    :func:`builds_of`.
     """
-    chosen: dict[str, str] = {}
-    for snapshot in pinned:
-        other = chosen.setdefault(snapshot.dataset, snapshot.version)
+    lineage: dict[str, str] = {}
+    cohorts: dict[str, dict[str, str]] = {"": {}}
+    for snapshot in (part for whole in pinned for part in whole.snapshots):
+        other = lineage.setdefault(snapshot.dataset, snapshot.version)
         if other != snapshot.version:
-            return chosen, [f"{snapshot.dataset} is pinned as {other} and {snapshot.version}"]
-    solution = _solve(chosen, list(chosen.items()), alternatives)
-    if solution is not None:
-        return solution, []
-    return chosen, _contradictions(chosen, alternatives)
+            lines = [f"{snapshot.dataset} is pinned as {other} and {snapshot.version}"]
+            return lineage, lines, {}
+        cohort = split_cohort(snapshot.dataset)[1]
+        cohorts.setdefault(cohort, {})[snapshot.dataset] = snapshot.version
+    whole = cohorts.pop("")
+    solution = _solve(lineage, list(whole.items()), alternatives)
+    if solution is None:
+        return lineage, _contradictions(lineage, whole, alternatives), {}
+    lineage = solution
+    differing: dict[str, list[str]] = {}
+    for cohort, parts in cohorts.items():
+        solution = _solve(lineage, list(parts.items()), alternatives)
+        if solution is None:
+            differing[cohort] = _contradictions(lineage, whole | parts, alternatives)
+        else:
+            lineage = solution
+    if cohorts and len(differing) == len(cohorts):
+        return lineage, list(dict.fromkeys(line for one in differing.values() for line in one)), {}
+    return lineage, [], differing
 
 
 def _solve(
@@ -106,10 +128,12 @@ def _take(
     return {**chosen, **new}, [*waiting, *new.items()]
 
 
-def _contradictions(pinned: Mapping[str, str], alternatives: Alternatives) -> list[str]:
-    """Datasets that the newest builds take in several versions, and through what."""
-    users: dict[str, dict[str, list[str]]] = {n: {v: ["pinned"]} for n, v in pinned.items()}
-    waiting = list(pinned.items())
+def _contradictions(
+    chosen: Mapping[str, str], starts: Mapping[str, str], alternatives: Alternatives
+) -> list[str]:
+    """Datasets that the newest builds of ``starts`` take in several versions, and through what."""
+    users: dict[str, dict[str, list[str]]] = {n: {v: ["pinned"]} for n, v in chosen.items()}
+    waiting = list(starts.items())
     while waiting:
         dataset, version = waiting.pop(0)
         for name, used in next(iter(alternatives(dataset, version)), {}).items():

@@ -14,6 +14,7 @@ from pipelines import progress
 from pipelines.errors import IntegrityError, StoreError
 from pipelines.store._layout import Layout
 from pipelines.store._lineage import builds_of
+from pipelines.store._manifest import split_cohort
 from pipelines.store._records import check_format, open_snapshot, read_record, read_version
 from pipelines.store._release import find_release
 from pipelines.store.files import (
@@ -79,7 +80,8 @@ def _needed(files: LocalFiles, layout: Layout) -> set[tuple[str, str]]:
         if name.endswith(".json"):
             release = find_release(layout.home, layout.releases / name)
             waiting += release.lineage.items()
-            waiting += [(lock.dataset, lock.version) for lock in release.tables.values()]
+            locks = [one for table in release.tables.values() for one in table.snapshots]
+            waiting += [(lock.dataset, lock.version) for lock in locks]
     for name in files.names(layout.refs):
         path = layout.refs / name
         if path.is_file() and (version := read_version(files, path)) is not None:
@@ -121,12 +123,12 @@ def collect_garbage(
             folder = layout.snapshot(dataset, version)
             keep = (dataset, version) in needed or _recent(files, layout, dataset, folder, before)
             if before_removal is not None:
-                cohorts[keep] |= {(dataset, c) for c in _cohorts(files, folder, kept=keep)}
+                table, cohort = split_cohort(dataset)
+                named = {cohort} if cohort else _cohorts(files, folder, kept=keep)
+                cohorts[keep] |= {(table, one) for one in named}
             found[keep].append((dataset, version))
-        # A file that several versions share is counted once, as one that is kept if any is.
-        counted: set[int] = set()
-        kept_bytes = sum(_own_bytes(layout.snapshot(*one), counted) for one in found[True])
-        unneeded = [(*one, _own_bytes(layout.snapshot(*one), counted)) for one in found[False]]
+        kept_bytes = sum(_bytes(layout.snapshot(*one)) for one in found[True])
+        unneeded = [(*one, _bytes(layout.snapshot(*one))) for one in found[False]]
         if before_removal is not None:
             before_removal(cohorts[True], cohorts[False])
         if not dry_run and unneeded:
@@ -145,16 +147,15 @@ def collect_garbage(
     return Garbage(tuple(unneeded), len(found[True]), kept_bytes, removed=not dry_run)
 
 
-def _own_bytes(folder: Path, counted: set[int]) -> int:
-    """Size of a version's files without those counted before, by inode."""
-    own = {s.st_ino: s.st_size for s in (f.stat() for f in folder.iterdir() if f.is_file())}
-    size = sum(n for inode, n in own.items() if inode not in counted)
-    counted.update(own)
-    return size
+def _bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
 
 
 def _cohorts(files: LocalFiles, folder: Path, *, kept: bool) -> set[str]:
-    """Cohorts of a version; those of a damaged one that is kept must be known."""
+    """Cohorts of a version from before they were snapshots; ``""`` is a table without any.
+
+    Those of a damaged one that is kept must be known.
+    """
     try:
         return {entry.cohort or "" for entry in open_snapshot(files, folder).manifest.files}
     except IntegrityError:
@@ -197,7 +198,7 @@ def backup(files: LocalFiles, layout: Layout, target: Path) -> Backup:
 
         def add_file(path: Path, name: Path | None = None) -> None:
             nonlocal count, size
-            # A part that an earlier member holds already becomes a link to it.
+            # A file that an earlier member holds already, of older versions, becomes a link to it.
             member = archive.gettarinfo(path, str((name or path).relative_to(home)))
             with path.open("rb") as file:
                 archive.addfile(member, file)
@@ -212,8 +213,9 @@ def backup(files: LocalFiles, layout: Layout, target: Path) -> Backup:
         for dataset, version in sorted(needed):
             for path in _files(layout.snapshot(dataset, version)):
                 add_file(path)
-            if layout.checks(dataset, version).exists():
-                add_file(layout.checks(dataset, version))
+        # All of them: those of a union are of no folder.
+        for path in _files(home / "checks"):
+            add_file(path)
         for dataset in sorted({dataset for dataset, _ in needed}):
             for path in _files(layout.builds(dataset)):
                 if (dataset, (read_record(files, path) or {}).get("version")) in needed:

@@ -23,9 +23,13 @@ _Bytes: TypeAlias = bytes
 #: Name of a fact in ``stats`` that keeps a version from becoming the current one: the reason.
 WITHHELD = "withheld"
 
-#: A part that holds rows of one cohort. As texts, such names are in the order of persona ids.
+#: Name of a fact in ``stats`` of a cohort's snapshot: facts of the cohort, which a union shows by
+#: cohort.
+OF_COHORT = "of_cohort"
+
+#: A file with one cohort's rows, of a version from before cohorts were snapshots.
 _COHORT_PART = re.compile(r"part-([a-z0-9][a-z0-9-]*)_\d{5,}\.parquet")
-_DATASET = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
+_DATASET = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*(-[a-z0-9][a-z0-9-]*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +185,34 @@ def now() -> str:
 
 
 def check_dataset_name(dataset: str) -> str:
-    """The name, which becomes a folder name; StoreError unless lower-case words with dots."""
+    """The name, which becomes a folder name.
+
+    StoreError unless it is lower-case words with dots, and a cohort after a hyphen, if any.
+    """
     if not _DATASET.fullmatch(dataset):
         raise StoreError(
             "not a dataset name", where=repr(dataset), hint="lower-case words, dots between them"
         )
     return dataset
+
+
+def cohort_dataset(dataset: str, cohort: str) -> str:
+    """The dataset of a cohort's rows of a table.
+
+    >>> cohort_dataset("movies.personas", "2026-w47")
+    'movies.personas-2026-w47'
+    """
+    return f"{dataset}-{cohort}"
+
+
+def split_cohort(dataset: str) -> tuple[str, str]:
+    """Table and cohort of a dataset; without a cohort ``""``.
+
+    >>> split_cohort("movies.personas-2026-w47"), split_cohort("movies.items")
+    (('movies.personas', '2026-w47'), ('movies.items', ''))
+    """
+    table, _, cohort = dataset.partition("-")
+    return table, cohort
 
 
 def _digest(content: dict[str, Any]) -> str:

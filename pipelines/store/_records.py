@@ -16,7 +16,7 @@ from pipelines.store.files import Files, LocalFiles
 
 #: Format of the home: layout of its folders, manifests, lock files and pointers. It is raised
 #: with a change that an older version would misread; homes from before the record are of format 1.
-FORMAT = 1
+FORMAT = 2
 
 
 def check_format(files: Files) -> None:
@@ -39,10 +39,13 @@ def check_format(files: Files) -> None:
 
 
 def mark_format(files: LocalFiles) -> None:
-    """Record the format of a home that has no record yet: a new one, or one from before it."""
+    """Record the format of a home that is new or was written in an older one."""
     path = Layout(files.root).format
-    if files.read(path) is None:
+    record = read_record(files, path)
+    if record is None:
         files.put_new(path, format_record())
+    elif record.get("format") != FORMAT:
+        files.put(path, format_record())
 
 
 def format_record() -> bytes:

@@ -18,7 +18,7 @@ from pipelines.store._checks import CheckRecord
 from pipelines.store._layout import Layout
 from pipelines.store._manifest import MANIFEST, canonical_json, hash16, pretty_json
 from pipelines.store._records import check_format, open_snapshot, read_record, read_version
-from pipelines.store._snapshot import Snapshot
+from pipelines.store._snapshot import Snapshot, union
 from pipelines.store.remote import open_files
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
@@ -28,13 +28,29 @@ _HINT = "restore it from a copy, or publish again under another name"
 
 @dataclass(frozen=True, slots=True)
 class TableLock:
-    """A pinned table: its snapshot, size (rows, bytes) and manifest's SHA-256."""
+    """A pinned table: its snapshot, size (rows, bytes) and manifest's SHA-256.
+
+    A table that is built by cohort is pinned as one snapshot per cohort, its ``parts``; the hash is
+    then that of theirs.
+    """
 
     dataset: str
     version: str
     rows: int
     bytes: int
     manifest_sha256: str
+    parts: tuple[TableLock, ...] = ()
+
+    @property
+    def snapshots(self) -> tuple[TableLock, ...]:
+        """The locks of its parts, or itself."""
+        return self.parts or (self,)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> TableLock:
+        """Parse the stored form; older ones have no parts."""
+        parts = tuple(map(cls.from_json, content.get("parts", ())))
+        return cls(**{**content, "parts": parts})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +69,7 @@ class Release:
         Short name to pinned snapshot.
     lineage
         Every dataset the tables were made from, with its one version, and ``file:`` inputs
-        with their hashes.
+        with their hashes. Of a table that is built by cohort: ``<table>-<cohort>``.
     checks
         Dataset to check name to outcome, as they stood at publishing.
     settings
@@ -95,6 +111,11 @@ class Release:
                 where=str(self.path),
                 hint=f"it has {', '.join(sorted(self.tables))}",
             )
+        return self._open(pinned)
+
+    def _open(self, pinned: TableLock) -> Snapshot:
+        if pinned.parts:
+            return union(pinned.dataset, map(self._open, pinned.parts))
         folder = Layout(self.home).snapshot(pinned.dataset, pinned.version)
         snapshot = open_snapshot(open_files(self.home), folder)
         if lock_table(snapshot) != pinned:
@@ -155,7 +176,7 @@ class Release:
             made = cls(
                 **{
                     **content,
-                    "tables": {n: TableLock(**t) for n, t in content["tables"].items()},
+                    "tables": {n: TableLock.from_json(t) for n, t in content["tables"].items()},
                     "checks": {
                         d: {n: CheckRecord.from_json(c) for n, c in records.items()}
                         for d, records in content["checks"].items()
@@ -175,13 +196,18 @@ class Release:
 
 def lock_table(snapshot: Snapshot) -> TableLock:
     """Pin of a snapshot."""
-    data = snapshot.place.read(snapshot.path / MANIFEST) or b""
+    parts = tuple(map(lock_table, snapshot.parts))
+    if parts:
+        data = "".join(part.manifest_sha256 for part in parts).encode()
+    else:
+        data = snapshot.place.read(snapshot.path / MANIFEST) or b""
     return TableLock(
         snapshot.dataset,
         snapshot.version,
         snapshot.rows,
         snapshot.bytes,
         hashlib.sha256(data).hexdigest(),
+        parts,
     )
 
 

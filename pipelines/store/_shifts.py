@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.errors import IntegrityError
 from pipelines.store._layout import Layout
 from pipelines.store._lineage import builds_of
+from pipelines.store._manifest import split_cohort
 from pipelines.store._records import open_snapshot
 from pipelines.store._release import Release
 from pipelines.store._snapshot import Snapshot
@@ -192,7 +193,9 @@ def causes(a: Release, b: Release) -> dict[str, tuple[str, ...]]:
         known[dataset] = ()  # inputs have no cycles; this ends a damaged record's
         old, new = a.lineage.get(dataset), b.lineage.get(dataset)
         if old is None or new is None:
-            found = [f"{dataset} is {'new' if old is None else 'gone'}"]
+            table, cohort = split_cohort(dataset)
+            named = f"{table}: cohort {cohort}" if cohort else table
+            found = [f"{named} is {'new' if old is None else 'gone'}"]
         elif dataset.startswith("file:"):
             found = [f"{dataset} {old[:16]} → {new[:16]}"]
         else:
@@ -224,24 +227,12 @@ def _own_changes(dataset: str, a: Release, b: Release) -> list[str]:
     found = []
     if old.code_version != new.code_version:
         found.append(f"{dataset}: code {old.code_version} → {new.code_version}")
-    cohorts = [set(side.config.get("cohorts", {})) for side in (old, new)]
-    found += [f"{dataset}: cohort {name} left out" for name in sorted(cohorts[0] - cohorts[1])]
-    found += [f"{dataset}: new cohort {name}" for name in sorted(cohorts[1] - cohorts[0])]
-    before, after = (_flat(_of_cohorts(side.config, cohorts)) for side in (old, new))
+    before, after = (_flat(side.config) for side in (old, new))
     return found + [
         f"{dataset}: {key} {_short(before.get(key))} → {_short(after.get(key))}"
         for key in sorted({**before, **after})
         if before.get(key) != after.get(key)
     ]
-
-
-def _of_cohorts(config: Mapping[str, Any], cohorts: list[set[str]]) -> dict[str, Any]:
-    """A configuration without the cohorts that only one side has: their settings are no change."""
-    if "cohorts" not in config:
-        return dict(config)
-    both = cohorts[0] & cohorts[1]
-    kept = {name: own for name, own in config["cohorts"].items() if name in both}
-    return {**config, "cohorts": kept}
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,16 +1,16 @@
-"""An immutable version of a table, opened for reading."""
+"""An immutable version of a table, opened for reading: a snapshot, or the union of several."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import IntegrityError, StoreError
 from pipelines.forks import check_polars
 from pipelines.progress import add
-from pipelines.store._manifest import MANIFEST, Manifest
+from pipelines.store._manifest import MANIFEST, OF_COHORT, Manifest, hash16, split_cohort
 from pipelines.store.files import Files
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class Snapshot:
     """A version of a table: its folder and :class:`~pipelines.store.Manifest`.
 
-    ``place`` reads its files.
+    ``place`` reads its files. Of a table that is built by cohort it is the union of ``parts``, one
+    snapshot per cohort; its folder is that of the first.
     """
 
     dataset: str
@@ -31,6 +32,7 @@ class Snapshot:
     path: Path
     manifest: Manifest
     place: Files = field(compare=False, repr=False)
+    parts: tuple[Snapshot, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -42,8 +44,15 @@ class Snapshot:
         """Size of its files (bytes)."""
         return self.manifest.bytes
 
+    @property
+    def snapshots(self) -> tuple[Snapshot, ...]:
+        """The snapshots that it is the union of, or itself."""
+        return self.parts or (self,)
+
     def files(self) -> list[Path]:
         """Its Parquet files, in row order; plain files beside them are in `path`."""
+        if self.parts:
+            return [file for part in self.parts for file in part.files()]
         entries = (f for f in self.manifest.files if f.name.endswith(".parquet"))
         return [self.place.part(self.path, entry) for entry in entries]
 
@@ -51,10 +60,9 @@ class Snapshot:
         """Cohorts of personas that it has rows of."""
         from pipelines.cohorts import cohort_of
 
-        named = {entry.cohort for entry in self.manifest.files}
-        if None not in named:
-            return {cohort for cohort in named if cohort is not None}
-        # Written before parts were named by cohort.
+        if named := {split_cohort(one.dataset)[1] for one in self.snapshots} - {""}:
+            return named
+        # Written before a cohort was a snapshot.
         found = self.scan().select(cohort_of().alias("cohort")).unique().collect(engine="streaming")
         return set(found["cohort"])
 
@@ -62,11 +70,8 @@ class Snapshot:
         """A lazy frame of one cohort's rows, whose other files are not opened."""
         from pipelines.cohorts import in_cohort
 
-        check_polars(f"{self.dataset}, version {self.version}")
-        entries = [e for e in self.manifest.files if e.cohort in {None, cohort}]
-        entries = entries or list(self.manifest.files)
-        files = [self.place.part(self.path, e) for e in entries]
-        return self.place.scan(files).filter(in_cohort(cohort))
+        named = [part for part in self.parts if split_cohort(part.dataset)[1] == cohort]
+        return (named[0] if named else self).scan().filter(in_cohort(cohort))
 
     def scan(self) -> pl.LazyFrame:
         """A lazy polars frame; nothing is read yet. ConfigError where Polars can't run."""
@@ -93,6 +98,10 @@ class Snapshot:
 
     def check(self) -> None:
         """Check that every file is there with its size; IntegrityError names the first."""
+        for part in self.parts:
+            part.check()
+        if self.parts:
+            return
         places = [self.place.part(self.path, entry) for entry in self.manifest.files]
         sizes = {folder: self.place.sizes(folder) for folder in {file.parent for file in places}}
         for file, entry in zip(places, self.manifest.files, strict=True):
@@ -112,6 +121,8 @@ class Snapshot:
 
     def problems(self) -> list[IntegrityError]:
         """All faults that :meth:`verify` could find."""
+        if self.parts:
+            return [problem for part in self.parts for problem in part.problems()]
         found = []
         manifest = self.path / MANIFEST
         try:
@@ -163,3 +174,36 @@ class Snapshot:
             where=str(file),
             hint="remove its folder and build the table again, or restore it from a copy",
         )
+
+
+def union(dataset: str, snapshots: Iterable[Snapshot]) -> Snapshot:
+    """The table whose rows are those of its cohorts' snapshots, of which there is at least one.
+
+    Its version follows from theirs. Its manifest has the newest one's code and facts; settings
+    and facts of a cohort are by its name.
+    """
+    # As a text, `a` comes before `a-b` only with the colon that follows it in a persona's id.
+    parts = sorted(snapshots, key=lambda part: f"{part.dataset}:")
+    newest = max(parts, key=lambda part: part.manifest.created_at).manifest
+    stats = {name: value for name, value in newest.stats.items() if name != OF_COHORT}
+    configs: dict[str, Any] = {}
+    inputs: dict[str, str] = {}
+    for part in parts:
+        cohort = split_cohort(part.dataset)[1]
+        configs[cohort] = part.manifest.config
+        inputs |= part.manifest.inputs
+        for name, value in part.manifest.stats.get(OF_COHORT, {}).items():
+            stats.setdefault(name, {})[cohort] = value
+    manifest = replace(
+        newest,
+        dataset=dataset,
+        version=hash16([[part.dataset, part.version] for part in parts]),
+        rows=sum(part.rows for part in parts),
+        bytes=sum(part.bytes for part in parts),
+        files=tuple(entry for part in parts for entry in part.manifest.files),
+        config={"cohorts": configs},
+        inputs=inputs | newest.inputs,
+        stats=stats,
+    )
+    first = parts[0]
+    return Snapshot(dataset, manifest.version, first.path, manifest, first.place, tuple(parts))

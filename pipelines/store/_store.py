@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pipelines.errors import ConfigError, IntegrityError, ReleaseError, StoreError
 from pipelines.paths import ObjectPath, home_path, release_path
+from pipelines.plugins import closing
 from pipelines.store._checks import CheckRecord, merge_checks, read_checks
 from pipelines.store._diff import ReleaseDiff, diff_releases
 from pipelines.store._layout import Layout
-from pipelines.store._lineage import builds_of, resolve_lineage
+from pipelines.store._lineage import COHORT_LINEAGE, builds_of, resolve_lineage
 from pipelines.store._maintenance import (
     GRACE,
     Backup,
@@ -25,7 +26,15 @@ from pipelines.store._maintenance import (
     backup,
     collect_garbage,
 )
-from pipelines.store._manifest import WITHHELD, build_key, check_dataset_name, now
+from pipelines.store._manifest import (
+    OF_COHORT,
+    WITHHELD,
+    build_key,
+    check_dataset_name,
+    cohort_dataset,
+    now,
+    split_cohort,
+)
 from pipelines.store._push import Pushed, push_release
 from pipelines.store._records import (
     check_format,
@@ -41,7 +50,7 @@ from pipelines.store._release import (
     list_releases,
     lock_table,
 )
-from pipelines.store._snapshot import Snapshot
+from pipelines.store._snapshot import Snapshot, union
 from pipelines.store._verify import VerifyReport, verify_release
 from pipelines.store._writer import Provenance, SnapshotWriter, commit_together, contract_of
 from pipelines.store.files import LocalFiles
@@ -227,24 +236,81 @@ class Store:
 
         A release that is published afterwards is without the table.
         """
-        self.files.remove(self._layout.ref(check_dataset_name(dataset)))
+        for name in (dataset, *self._cohorts(dataset)):
+            self.files.remove(self._layout.ref(check_dataset_name(name)))
+
+    def split_cohorts(self, dataset: str) -> None:
+        """Make a current version from before cohorts were snapshots one snapshot per cohort.
+
+        Nothing happens if there is none. A cohort has the code, settings and inputs that its rows
+        were committed with.
+        """
+        ref = self._layout.ref(check_dataset_name(dataset))
+        if read_version(self.files, ref) is None:
+            return
+        with self.lock(f"split-{dataset}", timeout=PATIENCE):
+            # Another process may have done it meanwhile.
+            if read_version(self.files, ref) is not None:
+                self._split(self.current(dataset))
+                # Last: until then the whole version is the current one, also after a kill.
+                self.files.remove(ref)
+
+    def _split(self, before: Snapshot) -> None:
+        import polars as pl
+
+        dataset = before.dataset
+        made, schema = before.manifest, contract_of(dataset).polars_schema()
+        for cohort in sorted(before.cohorts()):
+            frame = before.of_cohort(cohort).collect()
+            absent = [pl.lit(None, k).alias(n) for n, k in schema.items() if n not in frame.columns]
+            facts = {
+                name: value[cohort]
+                for name, value in made.stats.items()
+                if isinstance(value, Mapping) and cohort in value
+            }
+            whole = {name: value for name, value in made.stats.items() if name not in facts}
+            self.commit(
+                cohort_dataset(dataset, cohort),
+                frame.with_columns(absent).select(*schema),
+                code_version=made.code_version,
+                config=made.config.get("cohorts", {}).get(cohort, made.config),
+                inputs=made.inputs,
+                run_id=made.run_id,
+                stats={**whole, OF_COHORT: facts},
+            )
 
     # -- reading snapshots -------------------------------------------------------------------
 
     def has(self, dataset: str) -> bool:
-        """Whether the dataset has a current version."""
-        return read_version(self.files, self._layout.ref(check_dataset_name(dataset))) is not None
+        """Whether the dataset, or one of its cohorts, has a current version."""
+        names = (dataset, *self._cohorts(dataset))
+        refs = [self._layout.ref(check_dataset_name(name)) for name in names]
+        return any(read_version(self.files, ref) is not None for ref in refs)
 
     def current(self, dataset: str) -> Snapshot:
-        """The current version; StoreError if there is none, IntegrityError if it is damaged."""
+        """The current version; StoreError if there is none, IntegrityError if it is damaged.
+
+        Of a table that is built by cohort it is the union of its cohorts' current versions;
+        ``<table>-<cohort>`` is that of one.
+        """
         version = read_version(self.files, self._layout.ref(check_dataset_name(dataset)))
-        if version is None:
-            raise StoreError(
-                f"no {dataset} in this store",
-                where=str(self.home),
-                hint="run the pipeline first: understudy run",
-            )
-        return self.get(dataset, version)
+        if version is not None:
+            return self.get(dataset, version)
+        parts = [self.current(name) for name in self._cohorts(dataset)]
+        if parts:
+            return union(dataset, parts)
+        table, cohort = split_cohort(dataset)
+        raise StoreError(
+            f"no {table}{f' of cohort {cohort}' if cohort else ''} in this store",
+            where=str(self.home),
+            hint="run the pipeline first: understudy run",
+        )
+
+    def _cohorts(self, dataset: str) -> list[str]:
+        """Datasets of the cohorts of a table that have a current version."""
+        names = self.files.names(self._layout.refs)
+        start = cohort_dataset(dataset, "")
+        return [n.removesuffix(".json") for n in names if n.startswith(start)]
 
     def get(self, dataset: str, version: str) -> Snapshot:
         """A version by its name or a unique prefix of it.
@@ -265,7 +331,8 @@ class Store:
     def datasets(self) -> list[str]:
         """Names of the datasets that have a current version."""
         names = self.files.names(self._layout.refs)
-        return [n.removesuffix(".json") for n in names if n.endswith(".json")]
+        found = (split_cohort(n.removesuffix(".json"))[0] for n in names if n.endswith(".json"))
+        return list(dict.fromkeys(found))
 
     def versions(self, dataset: str) -> list[str]:
         """The whole versions of a dataset, oldest first; damaged ones are left out."""
@@ -328,8 +395,9 @@ class Store:
                 )
                 writers.append(writer)
                 take = writer.append if table.ordered else writer.append_unordered
-                for frame in table.frames:
-                    take(frame)
+                with closing(iter(table.frames)) as frames:
+                    for frame in frames:
+                        take(frame)
                 for file in table.files():
                     writer.attach(file)
                 writer.note(**table.stats())
@@ -343,8 +411,10 @@ class Store:
 
     def record_checks(self, dataset: str, version: str, checks: Iterable[CheckRecord]) -> None:
         """Add outcomes of checks to those of a snapshot; safe from several processes at once."""
-        snapshot = self.get(dataset, version)
-        merge_checks(self.files, self._layout, dataset, snapshot.version, checks)
+        # A union has no folder that its version could be looked up in.
+        if not self._cohorts(dataset):
+            version = self.get(dataset, version).version
+        merge_checks(self.files, self._layout, dataset, version, checks)
 
     def checks(self, dataset: str, version: str) -> dict[str, CheckRecord]:
         """The recorded checks of one snapshot by name; empty if there are none."""
@@ -412,14 +482,14 @@ class Store:
         run_id: str | None,
     ) -> Release:
         # Opened again by name: what counts is what this store holds, not what the caller holds.
-        pinned = {
-            short: open_snapshot(self.files, self._layout.snapshot(s.dataset, s.version))
-            for short, s in tables.items()
-        }
-        lineage, problems = resolve_lineage(pinned.values(), builds_of(self.files, self._layout))
+        pinned = {short: self._reopened(snapshot) for short, snapshot in tables.items()}
+        lineage, problems, differing = resolve_lineage(
+            pinned.values(), builds_of(self.files, self._layout)
+        )
+        unions = {s.dataset: s.version for s in pinned.values() if s.parts}
         checks: dict[str, dict[str, CheckRecord]] = {}
-        for dataset in sorted({s.dataset for s in pinned.values()} | set(required) | set(lineage)):
-            version = lineage.get(dataset)
+        for dataset in sorted({*unions, *required, *lineage}):
+            version = unions.get(dataset, lineage.get(dataset))
             wanted = set(required.get(dataset, ()))
             if version is None:
                 problems.append(f"{dataset}: checks are required of it, but nothing pinned uses it")
@@ -435,6 +505,13 @@ class Store:
             ]
             if found:
                 checks[dataset] = found
+        for dataset in unions:
+            reasons = {c: v for c, v in differing.items() if cohort_dataset(dataset, c) in lineage}
+            if reasons:
+                text = f"made from other versions: {', '.join(reasons)}"
+                facts = {"message": text, "cohorts": reasons}
+                record = CheckRecord(COHORT_LINEAGE, False, "warn", "lineage", facts)
+                checks.setdefault(dataset, {})[record.name] = record
         if problems:
             more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
             raise ReleaseError(
@@ -466,6 +543,11 @@ class Store:
             published = find_release(self._layout.home, lock_file)
             move_pointer(self.files, self._layout.latest(name), name, published.version)
         return published
+
+    def _reopened(self, snapshot: Snapshot) -> Snapshot:
+        if snapshot.parts:
+            return union(snapshot.dataset, map(self._reopened, snapshot.parts))
+        return open_snapshot(self.files, self._layout.snapshot(snapshot.dataset, snapshot.version))
 
     def release(self, reference: str | Path) -> Release:
         """A release by ``name``, ``name@latest``, ``name@<version or prefix>`` or lock file.

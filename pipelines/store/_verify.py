@@ -11,7 +11,8 @@ from pipelines.errors import IntegrityError, ReleaseError
 from pipelines.paths import ObjectPath
 from pipelines.progress import counting
 from pipelines.store._layout import Layout
-from pipelines.store._lineage import builds_of
+from pipelines.store._lineage import COHORT_LINEAGE, builds_of
+from pipelines.store._manifest import cohort_dataset
 from pipelines.store._records import open_snapshot
 from pipelines.store._release import Release
 from pipelines.store._snapshot import Snapshot
@@ -86,7 +87,7 @@ def verify_release(release: Release, *, lineage: bool = False) -> VerifyReport:
 
 def _upstream(release: Release) -> list[Path]:
     """Folders of the snapshots that a release was made from and does not pin."""
-    pinned = {t.dataset for t in release.tables.values()}
+    pinned = {one.dataset for table in release.tables.values() for one in table.snapshots}
     layout = Layout(release.home)
     return [
         layout.snapshot(dataset, version)
@@ -98,8 +99,15 @@ def _upstream(release: Release) -> list[Path]:
 def _unlinked(release: Release) -> Iterator[str]:
     """Snapshots of the lineage that no recorded build made from the inputs of the lineage."""
     builds = builds_of(LocalFiles(release.home), Layout(release.home))
+    differing = {
+        cohort_dataset(dataset, cohort)
+        for dataset, checks in release.checks.items()
+        if COHORT_LINEAGE in checks
+        for cohort in checks[COHORT_LINEAGE].details["cohorts"]
+    }
     for dataset, version in sorted(release.lineage.items()):
-        recorded = [] if dataset.startswith("file:") else builds(dataset, version)
+        known = dataset.startswith("file:") or dataset in differing
+        recorded = [] if known else builds(dataset, version)
         # A snapshot that can't be opened has no builds, and is a problem of its own.
         if recorded and not any(inputs.items() <= release.lineage.items() for inputs in recorded):
             yield (

@@ -4,17 +4,15 @@ The bytes of a Parquet file depend on the rows alone, not on how they were passe
 row group, row groups per file, zstd, no metadata but the Arrow schema. Rows are gathered into
 whole row groups, each copied into one contiguous chunk, because page and dictionary boundaries
 follow chunks. Dictionary columns are chosen from a file's first rows: a dictionary of values that
-hardly repeat costs more time than all else and makes the file larger. Tables by cohort begin a new
-file with each cohort and after each block of its personas, so that a version shares the files of
-the cohorts that it leaves as they were.
+hardly repeat costs more time than all else and makes the file larger.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -30,6 +28,7 @@ from pipelines.store._manifest import (
     content_version,
     now,
     pretty_json,
+    split_cohort,
 )
 from pipelines.store._records import move_pointer, open_snapshot, read_version
 from pipelines.store._snapshot import Snapshot
@@ -127,14 +126,6 @@ class PartWriter:
         self._pending: list[pa.Table] = []
         self._waiting = 0
         self._part: _Part | None = None
-        self._cohort: str | None = None
-
-    def begin_part(self, cohort: str | None) -> None:
-        """Write the next rows to a new file, named by their cohort if it is given."""
-        if self._waiting:
-            self._flush()
-        self._close_part()
-        self._cohort = cohort
 
     def write(self, table: pa.Table) -> None:
         """Take rows; whole row groups go to the file."""
@@ -173,9 +164,7 @@ class PartWriter:
             table = pa.concat_tables(self._pending).combine_chunks()
         self._pending, self._waiting = [], 0
         if self._part is None:
-            scope = "" if self._cohort is None else f"{self._cohort}_"
-            number = sum(entry.cohort == self._cohort for entry in self._entries)
-            name = f"part-{scope}{number:05d}.parquet"
+            name = f"part-{len(self._entries):05d}.parquet"
             self._part = _Part(self.folder / name, self.schema, _repeating(table))
         self._part.write(table, self._group)
         if self._part.groups == GROUPS_PER_FILE:
@@ -185,46 +174,6 @@ class PartWriter:
         if self._part is not None:
             part, self._part = self._part, None
             self._entries.append(part.close())
-
-
-class _Cuts:
-    """Rows at which the parts of a table by cohort begin."""
-
-    def __init__(self) -> None:
-        self._cohort: str | None = None
-        self._persona: str | None = None
-        self._personas = 0
-
-    def of(self, ids: pl.Series) -> Iterator[tuple[int, str | None]]:
-        """Number of each row among these that begins a part, and its cohort.
-
-        ``ids`` ascend, also from one call to the next.
-        """
-        import polars as pl
-
-        from pipelines.cohorts import BLOCK
-
-        people = (
-            ids.rle()
-            .struct.unnest()
-            .with_columns(
-                start=pl.col("len").cum_sum() - pl.col("len"),
-                cohort=pl.col("value").str.extract("^persona:([a-z0-9][a-z0-9-]*):"),
-            )
-        )
-        runs = people.with_columns(run=pl.col("cohort").rle_id())
-        for run in runs.partition_by("run", maintain_order=True):
-            cohort = run["cohort"][0]
-            known = self._persona is not None and cohort == self._cohort
-            before = self._personas if known else 0
-            continues = known and run["value"][0] == self._persona
-            # Number of the first row's persona within its cohort.
-            first = before - continues
-            for row in range(-first % BLOCK, run.height, BLOCK):
-                if row or not continues:
-                    yield run["start"][row], cohort
-            self._cohort, self._persona = cohort, run["value"][-1]
-            self._personas = first + run.height
 
 
 def _copy(table: pa.Table) -> pa.Table:
@@ -330,7 +279,7 @@ def contract_of(dataset: str) -> Contract:
     # Here, not at the top: contracts bring pandera, which readers don't need.
     from pipelines.contracts import CONTRACTS
 
-    contract = CONTRACTS.get(dataset)
+    contract = CONTRACTS.get(split_cohort(dataset)[0])
     if contract is None:
         raise StoreError(
             "no contract for this dataset", where=dataset, hint="declare it in pipelines/contracts"
@@ -362,8 +311,6 @@ class SnapshotWriter:
         self._layout = layout
         self._provenance = provenance
         self._build_key = provenance.key
-        self._cuts = _Cuts() if contract.by_cohort else None
-        self._shared: list[FileEntry] = []
         self._allow_empty = allow_empty
         # A total order even where the contract's is not: the key is unique.
         self._order = [*contract.order, *(c for c in contract.key if c not in contract.order)]
@@ -382,8 +329,7 @@ class SnapshotWriter:
     @property
     def rows(self) -> int:
         """Rows taken so far (count)."""
-        shared = sum(entry.rows for entry in self._shared)
-        return shared + (self._parts.rows if self._parts else 0)
+        return self._parts.rows if self._parts else 0
 
     def append(self, rows: pl.DataFrame | pa.Table | pa.RecordBatch) -> None:
         """Check rows against the contract and write them.
@@ -404,33 +350,6 @@ class SnapshotWriter:
         self._check_open()
         frame = self.contract.validate(to_polars(rows), dataset=self.dataset)
         self._take(frame.sort(self._order))
-
-    def keep_cohorts(self, before: Snapshot, cohorts: Collection[str]) -> None:
-        """Take over the rows of other cohorts from an earlier version of a table by cohort.
-
-        Its files are shared, and their hashes are those of its manifest. Where it was written by
-        other code or with other columns (new ones are null), or before parts were by cohort, rows
-        are checked and written again.
-        """
-        made = (before.manifest.code_version, before.manifest.schema)
-        alike = made == (self._provenance.code_version, self._described())
-        self._open()
-        for cohort in sorted(cohorts, key=_cohort_order):
-            entries = [e for e in before.manifest.files if e.cohort == cohort]
-            if entries and alike:
-                for entry in entries:
-                    self._files.share(before.path / entry.name, self._folder / entry.name)
-                self._shared += entries
-            else:
-                self._last = None
-                for frame in before.of_cohort(cohort).collect_batches(maintain_order=True):
-                    self.append(self._completed(frame))
-
-    def identify(self, config: Mapping[str, Any]) -> None:
-        """Replace the identity settings that the writer was made with."""
-        self._check_open()
-        self._provenance = replace(self._provenance, config=dict(config))
-        self._build_key = self._provenance.key
 
     def attach(self, file: Path) -> None:
         """Copy a plain file into the snapshot, under its name."""
@@ -467,7 +386,7 @@ class SnapshotWriter:
                 where=self.dataset,
                 hint="an empty table is an error unless the step allows it",
             )
-        entries = (*self._finish(), *sorted(self._attached, key=lambda e: e.name))
+        entries = (*self._open().finish(), *sorted(self._attached, key=lambda e: e.name))
         schema = self._described()
         made = self._provenance
         manifest = Manifest(
@@ -588,48 +507,18 @@ class SnapshotWriter:
         return self._parts
 
     def _take(self, frame: pl.DataFrame) -> None:
-        parts, table = self._open(), frame.to_arrow().cast(self._schema)
-        at = 0
-        for start, cohort in self._cuts.of(frame["persona_id"]) if self._cuts else ():
-            if start > at:
-                parts.write(table.slice(at, start - at))
-            parts.begin_part(cohort)
-            at = start
-        parts.write(table.slice(at) if at else table)
+        from pipelines.cohorts import in_cohort
 
-    def _finish(self) -> list[FileEntry]:
-        """All parts in the order of their rows; cohorts may have been written in another order."""
-        parts = self._open()
-        # An empty table has a file; one whose rows are all shared needs no other.
-        written = list(parts.finish()) if parts.rows or not self._shared else []
-        found = [*written, *self._shared]
-        if any(entry.cohort is None for entry in found):
-            if self._shared:
-                raise StoreError("some rows are of no cohort", where=self.dataset)
-            return found
-        if len({entry.name for entry in found}) < len(found):
-            raise StoreError("a cohort was written twice", where=self.dataset)
-        return sorted(found, key=lambda entry: _cohort_order(str(entry.cohort)))
+        cohort = split_cohort(self.dataset)[1]
+        if cohort and not frame.select(in_cohort(cohort).all()).item():
+            raise ContractError("rows of another cohort", where=self.dataset)
+        self._open().write(frame.to_arrow().cast(self._schema))
 
     def _described(self) -> tuple[dict[str, Any], ...]:
         names = {c.name: c.nullable for c in self.contract.columns()}
         return tuple(
             {"name": f.name, "type": str(f.type), "nullable": names[f.name]} for f in self._schema
         )
-
-    def _completed(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Rows of an older version with today's columns, null where they are new."""
-        import polars as pl
-
-        schema = self.contract.polars_schema()
-        absent = [pl.lit(None, k).alias(n) for n, k in schema.items() if n not in frame.columns]
-        return frame.with_columns(absent).select(*schema) if absent else frame
-
-
-def _cohort_order(cohort: str) -> str:
-    """Key by which cohorts stand in the order of their personas' ids."""
-    # As a text, `a` comes before `a-b` only with the colon that follows it in an id.
-    return f"{cohort}:"
 
 
 def commit_together(writers: Sequence[SnapshotWriter]) -> list[Snapshot]:

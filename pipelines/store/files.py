@@ -69,7 +69,6 @@ _FULL_TEXTS = {
 _FAILED_WRITE = "disk I/O error"
 #: Reasons why a file can't get a second name: too many of them, another user's file, or a file
 #: system without links.
-_UNLINKABLE = {errno.EMLINK, errno.EPERM, errno.EXDEV, errno.ENOTSUP, errno.EOPNOTSUPP}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 _OWNER = "_owner.json"
 #: Names this module gives to what it puts into ``_staging/``; anything else there is not ours.
@@ -368,20 +367,6 @@ class LocalFiles:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-
-    def share(self, source: Path, staged: Path) -> None:
-        """Link a file of a version into a staging folder; copy it where it can't be linked."""
-        with storage_errors(staged):
-            try:
-                os.link(source, staged)
-            except OSError as error:
-                if error.errno not in _UNLINKABLE:
-                    raise
-                with source.open("rb") as old, staged.open("xb") as new:
-                    shutil.copyfileobj(old, new, 1 << 20)
-                    os.fchmod(new.fileno(), 0o444)
-                    new.flush()
-                    os.fsync(new.fileno())
 
     def place(self, staged: Path, target: Path) -> bool:
         """Give a written, synced folder its name unless that exists; whether it was given."""

@@ -38,18 +38,18 @@ def test_home_of_previous_version_opens_and_is_adopted(old_home: Path) -> None:
     assert not marker(old_home).exists()
     store = Store(old_home)
     store.commit("raw.tmdb_missing", ROWS, code_version="1")
-    assert json.loads(marker(old_home).read_text())["format"] == 1
+    assert json.loads(marker(old_home).read_text())["format"] == 2
     assert store.verify("movies@latest", lineage=True).ok
 
 
 def test_home_of_newer_version_is_refused(old_home: Path, tmp_path: Path) -> None:
     lock_file = Store(old_home).release("movies").path
-    marker(old_home).write_text('{"format": 2}')
-    with pytest.raises(StoreError, match=r"the store is of format 2.*up to 1: .*newer one"):
+    marker(old_home).write_text('{"format": 3}')
+    with pytest.raises(StoreError, match=r"the store is of format 3.*up to 2: .*newer one"):
         Store(old_home)
-    with pytest.raises(StoreError, match="format 2"):
+    with pytest.raises(StoreError, match="format 3"):
         open_release("movies@latest", home=old_home)
-    with pytest.raises(StoreError, match="format 2"):
+    with pytest.raises(StoreError, match="format 3"):
         Store(tmp_path / "other").release(lock_file)
 
 

@@ -138,7 +138,7 @@ def test_asset_materialize_makes_the_standing_cohort(repository: Path, tmp_path:
     words += ("--partition", "default")
     done = _dagster(repository, tmp_path / "home", "asset", "materialize", *words)
     assert done.returncode == 0, done.stderr[-5000:]
-    assert (tmp_path / "home/refs/movies.personas.json").exists()
+    assert (tmp_path / "home/refs/movies.personas-default.json").exists()
 
 
 @pytest.mark.pipeline

@@ -49,7 +49,8 @@ def test_making_a_cohort_again_gives_the_version_that_is_there(tmp_path: Path) -
 def test_other_settings_make_a_new_version_and_leave_the_old_one(tmp_path: Path) -> None:
     old, new = _write(tmp_path, "a"), _write(tmp_path, "a", 21)
     assert (old.rows, new.rows) == (20, 21)
-    assert Store(tmp_path).get("movies.personas", old.version).read().height == 20
+    (part,) = old.snapshots
+    assert Store(tmp_path).get(part.dataset, part.version).read().height == 20
 
 
 @pytest.mark.parametrize(

@@ -205,29 +205,13 @@ def test_cohorts_are_kept_beside_each_other_in_order_of_ids(context: PipelineCon
     assert set(manifest.config["cohorts"]) == {"a", "a-1", "b"}
 
 
-def test_cohort_is_reused_only_in_the_table_that_is_current(context: PipelineContext) -> None:
+def test_cohort_is_reused_beside_any_others(context: PipelineContext) -> None:
     build(cohorts(1), context, cohort="a")
     assert build(cohorts(1), context, cohort="a").reused
     build(cohorts(1), context, cohort="b")
-    # The table of then has no rows of `b`.
-    build(cohorts(1), context, cohort="a")
+    assert build(cohorts(1), context, cohort="a").reused
     assert people(context) == ["persona:a:1", "persona:b:1"]
     assert build(cohorts(1), context, cohort="b").reused
-    assert build(cohorts(1), context, cohort="a").reused
-
-
-def test_rows_of_cohorts_without_personas_are_dropped(context: PipelineContext) -> None:
-    personas = conform("movies.personas", frames()["movies.personas"])
-    gone = personas.with_columns(
-        cohort=pl.lit("gone"), persona_id=pl.col("persona_id").str.replace("default", "gone")
-    )
-    context.store.commit("movies.personas", pl.concat([personas, gone]), code_version="1")
-    reads = {"personas": "movies.personas"}
-    build(cohorts(1, inputs=reads), context, cohort="gone")
-    context.store.commit("movies.personas", personas, code_version="1")
-    build(cohorts(1, inputs=reads), context, cohort="default")
-    assert people(context) == ["persona:default:1"]
-    assert context.store.current(PLAN).manifest.stats == {"pairs": {"default": 1}}
 
 
 def test_second_build_of_one_cohort_is_refused_and_another_cohort_is_kept(
@@ -248,25 +232,3 @@ def test_second_build_of_one_cohort_is_refused_and_another_cohort_is_kept(
     assert people(context) == ["persona:a:1", "persona:b:2"]
     build(cohorts(3, code="2"), context, cohort="a")
     assert people(context) == ["persona:a:3", "persona:b:2"]
-
-
-def test_scratch_of_a_cohort_outlives_a_failure_and_not_a_success(
-    context: PipelineContext,
-) -> None:
-    fail = True
-
-    def make(inputs: Inputs, settings: Any, report: Report) -> list[pl.DataFrame]:
-        inputs.scratch.mkdir(parents=True, exist_ok=True)
-        (inputs.scratch / "part").touch()
-        if fail:
-            raise ContractError("half")
-        return [plan("a", 1)]
-
-    halves = Stage(datasets=(PLAN,), code_version="1", make=make, by_cohort=True)
-    with pytest.raises(ContractError, match="half"):
-        build(halves, context, cohort="a")
-    parts = context.store.home / "scratch" / PLAN / "a" / "part"
-    assert parts.exists()
-    fail = False
-    build(halves, context, cohort="a")
-    assert not parts.exists()

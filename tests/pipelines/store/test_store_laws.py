@@ -206,8 +206,9 @@ def test_a_lineage_is_consistent_exactly_when_trying_every_choice_of_builds_find
     class Pinned:
         def __init__(self, dataset: str, version: str) -> None:
             self.dataset, self.version = dataset, version
+            self.snapshots = (self,)
 
-    lineage, problems = resolve_lineage(
+    lineage, problems, _ = resolve_lineage(
         [Pinned(*p) for p in pins.items()],  # type: ignore[misc]
         lambda dataset, version: graph[dataset, version],
     )

@@ -57,16 +57,18 @@ def splits(*users: object) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=["user_id", "item_id", "split"], orient="row")
 
 
-def plan(*cohorts: str) -> pl.DataFrame:
-    rows = [(f"persona:{cohort}:1", "ml:1", "all", 1.0, 0.5) for cohort in cohorts]
+def plan(cohort: str) -> pl.DataFrame:
+    rows = [(f"persona:{cohort}:1", "ml:1", "all", 1.0, 0.5)]
     columns = ["persona_id", "item_id", "stratum", "inclusion", "exposure"]
     return pl.DataFrame(rows, schema=columns, orient="row")
 
 
 def publish(store: Store, *users: object, cohorts: tuple[str, ...] = ("a",)) -> Release:
+    for cohort in cohorts:
+        store.commit(f"{PLAN}-{cohort}", plan(cohort), code_version="1")
     tables = {
         "splits": store.commit(SPLITS, splits(*users), code_version="1"),
-        "plan": store.commit(PLAN, plan(*cohorts), code_version="1"),
+        "plan": store.current(PLAN),
     }
     for table in tables.values():
         checks = [CheckRecord("rows", passed=True)]
@@ -107,11 +109,11 @@ def test_push_writes_tables_card_lock_file_and_pointer_only(
 ) -> None:
     release = publish(store, 1)
     store.push(release, s3_address)
-    (part,) = store.current(PLAN).manifest.files
+    (part,) = store.current(PLAN).snapshots
     assert names(s3_address, s3_endpoint) == [
         "_format.json",
-        f"data/{PLAN}/{release.tables['plan'].version}/_manifest.json",
-        f"data/{PLAN}/parts/{part.sha256}.parquet",
+        f"data/{PLAN}-a/{part.version}/_manifest.json",
+        f"data/{PLAN}-a/{part.version}/part-00000.parquet",
         f"data/{SPLITS}/{release.tables['splits'].version}/_manifest.json",
         f"data/{SPLITS}/{release.tables['splits'].version}/part-00000.parquet",
         "refs/releases/movies.json",

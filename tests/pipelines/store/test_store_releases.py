@@ -575,28 +575,6 @@ def test_a_difference_names_what_caused_it_furthest_upstream(store: Store) -> No
     assert store.diff(first, code).tables["splits"].causes == ("movies.splits: code 1 → 2",)
 
 
-def test_a_new_cohort_is_one_cause_and_not_one_per_setting(store: Store) -> None:
-    def made(user: int, **cohorts: int) -> Release:
-        table = store.commit(
-            SPLITS,
-            splits((user, 1, "train")),
-            code_version="1",
-            config={
-                "cohorts": {n: {"scoring": {"seed": s, "pairs": 9}} for n, s in cohorts.items()}
-            },
-        )
-        return store.publish("m", {"splits": table}, world="w", required={}, card="", settings={})
-
-    first, second = made(1, default=7), made(2, default=8, w49=3)
-    assert store.diff(first, second).tables["splits"].causes == (
-        "movies.splits: new cohort w49",
-        "movies.splits: cohorts.default.scoring.seed 7 → 8",
-    )
-    assert store.diff(second, first).tables["splits"].causes[0] == (
-        "movies.splits: cohort w49 left out"
-    )
-
-
 def test_releases_of_different_domains_are_compared_on_demand_only(
     store: Store, snapshot: Snapshot
 ) -> None:
