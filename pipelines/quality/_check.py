@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.errors import ContractError
 from pipelines.quality._drift import drift_views
 from pipelines.quality._spec import (
+    VIEWS,
     Evidence,
     Expectation,
     Fact,
@@ -18,7 +19,7 @@ from pipelines.quality._spec import (
     View,
     ViewFunction,
 )
-from pipelines.quality._suites import SUITES
+from pipelines.quality._suites import SUITES, queries
 
 if TYPE_CHECKING:
     import polars as pl
@@ -304,25 +305,13 @@ def check_dataset(
 def view_functions(dataset: str) -> dict[str, ViewFunction]:
     """The views of a dataset by name."""
     # Only here: views bring numpy, scipy and the graph, which reading the suites does not need.
-    from pipelines.quality._views_catalogue import CATALOGUE_VIEWS, CHOICE_SET_VIEWS
-    from pipelines.quality._views_graph import GRAPH_VIEWS
-    from pipelines.quality._views_matching import MATCHING_VIEWS
-    from pipelines.quality._views_personas import PERSONA_VIEWS
-    from pipelines.quality._views_scores import SCORE_VIEWS
-    from pipelines.quality._views_vectors import VECTOR_VIEWS
+    import pipelines.quality._views_graph
+    import pipelines.quality._views_personas
+    import pipelines.quality._views_scores  # noqa: F401
 
     table = dataset.rpartition(".")[2]
-    groups = (
-        CATALOGUE_VIEWS,
-        CHOICE_SET_VIEWS,
-        GRAPH_VIEWS,
-        MATCHING_VIEWS,
-        PERSONA_VIEWS,
-        SCORE_VIEWS,
-        VECTOR_VIEWS,
-    )
-    own = {name: view for group in groups for name, view in group.get(table, {}).items()}
-    return own | drift_views(dataset)
+    functions = {name: function for (of, name), function in VIEWS.items() if of == table}
+    return {**queries(table), **functions, **drift_views(dataset)}
 
 
 def _judge(

@@ -7,6 +7,7 @@ that depend on settings or on the data are :class:`Setting` and :class:`Fact`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pipelines.quality._targets import PersonaTargets, persona_targets
 
 if TYPE_CHECKING:
+    import duckdb
     import polars as pl
 
     from pipelines.config import Settings
@@ -124,14 +126,7 @@ class Evidence:
     context: Mapping[str, Snapshot] = field(default_factory=dict)
     #: Shares that personas must follow; default: the packaged ones.
     persona_targets: PersonaTargets | None = None
-    _made: dict[str, Any] = field(default_factory=dict, repr=False)
     _used: dict[str, str] = field(default_factory=dict, repr=False)
-
-    def once(self, name: str, make: Callable[[], Any]) -> Any:
-        """Cache the result of ``make`` so that views share expensive intermediates."""
-        if name not in self._made:
-            self._made[name] = make()
-        return self._made[name]
 
     def related(self, dataset: str) -> Snapshot | None:
         """The snapshot of another table to compare with: the given one, else the current one.
@@ -156,6 +151,12 @@ class Evidence:
         """Full name of another table of the same domain."""
         return f"{self.domain}.{table}"
 
+    def is_table(self, table: str) -> bool:
+        """Whether the domain has a table of this name."""
+        from pipelines.contracts import CONTRACTS
+
+        return self.sibling_name(table) in CONTRACTS
+
     def sibling(self, table: str) -> Snapshot | None:
         """Like :meth:`related`, for another table of the same domain."""
         return self.related(self.sibling_name(table))
@@ -177,6 +178,17 @@ class Evidence:
         return used
 
     @cached_property
+    def database(self) -> duckdb.DuckDBPyConnection:
+        """A database in memory for the queries of this run, with `domain()` and `noted()`."""
+        import duckdb
+
+        connection = duckdb.connect()
+        noted = json.dumps(self.snapshot.manifest.stats).replace("'", "''")
+        connection.execute(f"CREATE MACRO domain() AS '{self.domain}'")
+        connection.execute(f"CREATE MACRO noted() AS '{noted}'::JSON")
+        return connection
+
+    @cached_property
     def targets(self) -> PersonaTargets:
         """The shares that personas are sampled from."""
         return self.persona_targets or persona_targets(self.settings.personas.min_age)
@@ -191,3 +203,16 @@ class Evidence:
 
 
 ViewFunction = Callable[[Evidence], View]
+
+#: Views that are functions, by table and name; all others are queries of ``suites.yaml``.
+VIEWS: dict[tuple[str, str], ViewFunction] = {}
+
+
+def view(table: str, name: str) -> Callable[[ViewFunction], ViewFunction]:
+    """Register a view of a table."""
+
+    def register(function: ViewFunction) -> ViewFunction:
+        VIEWS[table, name] = function
+        return function
+
+    return register

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from pipelines.quality._drift import drift_expectations
+from pipelines.quality._queries import Query
 from pipelines.quality._spec import Expectation, Fact, Setting
 
 #: Name of the record of a version that passed its pandera contract.
@@ -17,13 +18,21 @@ CONTRACT_CHECK = "contract"
 _COLUMN_KIND, _TABLE_KIND = "ExpectColumnValuesToBeBetween", "ExpectTableRowCountToBeBetween"
 
 
+_DECLARED = yaml.safe_load(Path(__file__).with_name("suites.yaml").read_text("utf-8"))
+
+
+def queries(table: str) -> dict[str, Query]:
+    """Views of a table that are queries, by name."""
+    declared = _DECLARED["checks"][table].get("views", {})
+    return {name: Query.of(query) for name, query in declared.items()}
+
+
 def _suites() -> dict[str, tuple[Expectation, ...]]:
     """Expectations of every dataset, those against the last release included."""
-    declared = yaml.safe_load(Path(__file__).with_name("suites.yaml").read_text("utf-8"))
     suites = {}
-    for domain, tables in declared["domains"].items():
+    for domain, tables in _DECLARED["domains"].items():
         for table in tables:
-            own = _of_domain(declared["checks"][table], domain, declared["groups"])
+            own = _of_domain(_DECLARED["checks"][table], domain, _DECLARED["groups"])
             dataset = f"{domain}.{table}"
             suites[dataset] = (*own, *drift_expectations(dataset))
     return suites
@@ -35,6 +44,8 @@ def _of_domain(
     """Expectations of a table in one domain."""
     member = {domain, *(group for group, domains in groups.items() if domain in domains)}
     for name, declared in checks.items():
+        if name == "views":
+            continue
         fields = {k: v for k, v in declared.items() if k not in groups}
         for group in member & set(declared):
             fields |= declared[group]

@@ -1,14 +1,13 @@
-"""Views of the graph triples and of the similar items made from them."""
+"""Views of the graph triples."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from pipelines.quality._spec import Evidence, View, ViewFunction
+from pipelines.quality._spec import Evidence, View, view
 from pipelines.scales import SCALES, rescale, scale_named
 
 if TYPE_CHECKING:
@@ -19,11 +18,10 @@ LEAST_SHARE, LEAST_RATINGS = 0.01, 20
 #: Triples read at once (count), and bad rows listed at most.
 PIECE, MOST_LISTED = 2_000_000, 1_000
 #: Tables whose columns become edges: as the schema names them, as the store does.
-#: Numbers are stored with six decimals: what sums and copies of them may be off by.
-_TOLERANCE = 2e-6
 _TABLES = {"items": "items", "users": "human_users"}
 
 
+@view("graph_triples", "relations")
 def _relations(evidence: Evidence) -> View:
     """One row per relation; the fact ``relations`` lists those that must be there."""
     frame = (
@@ -90,6 +88,7 @@ def _preferences(evidence: Evidence) -> set[str]:
     return {name for name, n in found if n >= max(LEAST_SHARE * total, LEAST_RATINGS)}
 
 
+@view("graph_triples", "violations")
 def _violations(evidence: Evidence) -> View:
     """One row per triple that the graph's schema does not allow (the first thousand)."""
     from pipelines.graph import schema_violations
@@ -97,6 +96,7 @@ def _violations(evidence: Evidence) -> View:
     return View(schema_violations(evidence.snapshot.scan(), evidence.domain).head(MOST_LISTED))
 
 
+@view("graph_triples", "leaks")
 def _leaks(evidence: Evidence) -> View:
     """One row per triple made from a held-out interaction (the first thousand)."""
     splits = evidence.needed(evidence.sibling_name("splits"))
@@ -115,133 +115,3 @@ def _leaks(evidence: Evidence) -> View:
 def _pieces(snapshot: Snapshot) -> Iterator[pl.DataFrame]:
     for start in range(0, max(1, snapshot.rows), PIECE):
         yield snapshot.scan().slice(start, PIECE).collect(engine="streaming")
-
-
-def _graph_items(evidence: Evidence) -> View:
-    """One row per item: whether it is in the graph."""
-    items = evidence.needed(evidence.sibling_name("items"))
-    scan = evidence.snapshot.scan()
-    nodes = pl.concat(
-        [
-            scan.select(item_id="head", type="head_type"),
-            scan.select(item_id="tail", type="tail_type"),
-        ]
-    )
-    inside = nodes.select("item_id").unique().with_columns(triples=pl.lit(1))
-    frame = (
-        items.scan()
-        .select("item_id", "title")
-        .join(inside, on="item_id", how="left")
-        .with_columns(pl.col("triples").fill_null(0))
-        .collect(engine="streaming")
-    )
-    return View(frame, facts={"items": frame.height})
-
-
-def _uncovered(evidence: Evidence) -> View:
-    """One row per item without a similar item."""
-    items = evidence.needed(evidence.sibling_name("items"))
-    there = evidence.snapshot.scan().select("item_id").unique()
-    uncovered = items.scan().select("item_id", "title").join(there, on="item_id", how="anti")
-    # A single item has no other that it could be similar to.
-    return replace(_first(uncovered), facts={"items": items.rows})
-
-
-def _unknown(evidence: Evidence) -> View:
-    """One row per id, in either column, that is no item."""
-    items = evidence.needed(evidence.sibling_name("items"))
-    scan = evidence.snapshot.scan()
-    ids = pl.concat([scan.select("item_id"), scan.select(item_id="neighbour_id")]).unique()
-    return _first(ids.join(items.scan().select("item_id"), on="item_id", how="anti"))
-
-
-def _selves(evidence: Evidence) -> View:
-    """One row per item that is its own neighbour."""
-    same = pl.col("item_id") == pl.col("neighbour_id")
-    return _first(evidence.snapshot.scan().filter(same).select("item_id", "rank", "score"))
-
-
-def _ranks(evidence: Evidence) -> View:
-    """One row per item whose ranks are not 1, 2, … up to the number that was asked for."""
-    ranks = (
-        evidence.snapshot.scan()
-        .group_by("item_id")
-        .agg(
-            neighbours=pl.len(),
-            ranks=pl.col("rank").n_unique(),
-            first=pl.col("rank").min(),
-            last=pl.col("rank").max(),
-        )
-    )
-    complete = (
-        (pl.col("first") == 1)
-        & (pl.col("last") == pl.col("neighbours"))
-        & (pl.col("ranks") == pl.col("neighbours"))
-        & (pl.col("last") <= evidence.settings.graph.top_k)
-    )
-    return _first(ranks.filter(~complete))
-
-
-def _rises(evidence: Evidence) -> View:
-    """One row per neighbour that scores more than the one ranked before."""
-    # In the snapshot's order an item's rows are together, by rank.
-    before = pl.col("score").shift(1)
-    same_item = pl.col("item_id") == pl.col("item_id").shift(1)
-    rows = evidence.snapshot.scan().select("item_id", "neighbour_id", "rank", "score")
-    return _first(rows.with_columns(before=before).filter(same_item & (pl.col("score") > before)))
-
-
-def _sums(evidence: Evidence) -> View:
-    """One row per neighbour whose score is not what its parts and the settings give."""
-    graph = evidence.settings.graph
-    expected = graph.alpha * pl.col("pathsim") + graph.embedding_weight * pl.col(
-        "cosine"
-    ).fill_null(0.0)
-    rows = (
-        evidence.snapshot.scan()
-        .select("item_id", "neighbour_id", "score", "pathsim", "cosine")
-        .with_columns(expected=expected)
-    )
-    return _first(rows.filter((pl.col("score") - pl.col("expected")).abs() > _TOLERANCE))
-
-
-def _mutual(evidence: Evidence) -> View:
-    """One row per pair with s(x, y) above 1, or other than s(y, x) where both are listed."""
-    rows = evidence.snapshot.scan().select("item_id", "neighbour_id", "pathsim")
-    back = rows.select(item_id="neighbour_id", neighbour_id="item_id", back="pathsim")
-    both = rows.join(back, on=["item_id", "neighbour_id"], how="left")
-    differs = (pl.col("pathsim") - pl.col("back")).abs() > _TOLERANCE
-    return _first(both.filter(differs.fill_null(False) | (pl.col("pathsim") > 1)))
-
-
-def _bases(evidence: Evidence) -> View:
-    """One row per item: whether a path joins it to any of its neighbours."""
-    by_paths = (pl.col("basis") != "embedding").any().cast(pl.Int64)
-    frame = evidence.snapshot.scan().group_by("item_id").agg(by_paths=by_paths)
-    items = frame.sort("item_id").collect(engine="streaming")
-    return View(items, facts={"items": items.height})
-
-
-def _first(rows: pl.LazyFrame) -> View:
-    return View.of(rows.head(MOST_LISTED))
-
-
-#: View functions by table, then by name.
-GRAPH_VIEWS: Mapping[str, Mapping[str, ViewFunction]] = {
-    "graph_triples": {
-        "relations": _relations,
-        "violations": _violations,
-        "leaks": _leaks,
-        "items": _graph_items,
-    },
-    "item_similarity": {
-        "uncovered": _uncovered,
-        "unknown": _unknown,
-        "selves": _selves,
-        "ranks": _ranks,
-        "rises": _rises,
-        "sums": _sums,
-        "mutual": _mutual,
-        "bases": _bases,
-    },
-}

@@ -1,16 +1,16 @@
-"""Views of the personas: a cohort against the shares it is sampled from, and its descriptions."""
+"""Views of the personas: a cohort against the shares it is sampled from, its texts and vectors."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from pipelines.domains import DOMAINS
-from pipelines.quality._spec import Evidence, View, ViewFunction
+from pipelines.quality._spec import Evidence, View, view
 from pipelines.quality._stats import (
     ALPHA,
     concentration_bound,
@@ -18,7 +18,6 @@ from pipelines.quality._stats import (
     total_variation,
     tv_allowance,
 )
-from pipelines.renames import RENAMED
 
 #: Tolerated distance of a correctly sampled share from its target, beyond chance.
 MARGIN = 0.02
@@ -29,27 +28,14 @@ JOINT_MARGIN = 0.03
 #: First age (years) of adults' jobs and hobbies, and of opinions that follow the targets: children
 #: lack some likings.
 ADULT = 18
-#: Imported and matched personas whose description only lists what is known of them.
-LISTED = pl.col("origin").is_in(["imported", "matched"]) & (
-    pl.col("writer").replace(RENAMED) == "statistical"
-)
 #: Largest probability of one first name that the name list may give.
 NAME_SHARE = 0.01
+#: Vectors read at once (8,192 of 384 numbers are 25 MB as float64).
+BATCH = 8192
+#: Cosine from which two descriptions say the same, and vectors compared with all others.
+TWIN, PROBES = 0.97, 2_000
 #: Rows listed at most.
 MOST = 1_000
-
-#: Text that must not occur in a description: reason, and pattern (Rust's dialect).
-FOREIGN = {
-    "control character": r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x{200b}-\x{200f}\x{202a}-\x{202e}]",
-    "template token": r"<\|[^|]*\|>|\[/?INST\]|<</?SYS>>|</?s>|<(start|end)_of_turn>",
-    "unfilled slot": r"\{[A-Za-z_ ]*\}|\[(name|age|job|hobby|genre)\]",
-    "leaked instruction": r"(?i)\bas an ai\b|\blanguage model\b|\bthe user (asked|wants)\b"
-    r"|\bhere is (a|the) (description|persona)\b|\bthis persona\b|^\s*(system|assistant|user):",
-    "markup": r"```|^#{1,6} |\*\*",
-}
-
-#: Reasons that apply to texts written here only.
-OURS = ("leaked instruction", "markup")
 
 #: Words of dislike in a sentence.
 AVERSION = (
@@ -86,6 +72,7 @@ def _planned(evidence: Evidence) -> dict[str, int]:
     return {name: int(facts["count"]) for name, facts in cohorts.items() if "count" in facts}
 
 
+@view("personas", "sizes")
 def _sizes(evidence: Evidence) -> View:
     """One row per cohort: how many personas it lacks, or has too many.
 
@@ -125,26 +112,7 @@ def _sizes(evidence: Evidence) -> View:
     )
 
 
-def _personas(evidence: Evidence) -> View:
-    """One row per persona: its description as a hash and a length.
-
-    People may be alike: imported and matched personas without a text of their own are left out.
-    """
-    return View.of(
-        evidence.snapshot.scan()
-        .filter(~LISTED)
-        .select(
-            "persona_id",
-            "name",
-            # Equal texts have equal hashes; a chance collision in a million personas has a
-            # probability of 3e-8.
-            description_hash=pl.col("description").hash(seed=0).reinterpret(signed=True),
-            characters=pl.col("description").str.len_chars().cast(pl.Int64),
-            starts=pl.col("description").str.slice(0, 80),
-        )
-    )
-
-
+@view("personas", "ages")
 def _ages(evidence: Evidence) -> View:
     """One row per cohort: distance of its ages from the census'; examples are the bands."""
     counts = _sampled(evidence).group_by("cohort", "age").agg(n=pl.len())
@@ -168,6 +136,7 @@ def _ages(evidence: Evidence) -> View:
     return _distances(rows, examples, "census")
 
 
+@view("personas", "genders")
 def _genders(evidence: Evidence) -> View:
     """One row per cohort: distance of the gender shares from the target."""
     counts = _sampled(evidence).group_by("cohort", "gender").agg(n=pl.len())
@@ -199,6 +168,7 @@ def _distances(rows: list[dict[str, Any]], examples: list[dict[str, Any]], targe
     return View(pl.DataFrame(rows), examples=listed.sort(worst, descending=True))
 
 
+@view("personas", "names")
 def _names(evidence: Evidence) -> View:
     """One row per cohort and first name: its share, most frequent first."""
     sizes = _sampled(evidence).group_by("cohort").agg(of=pl.len())
@@ -221,6 +191,7 @@ def _names(evidence: Evidence) -> View:
     )
 
 
+@view("personas", "genres")
 def _persona_genres(evidence: Evidence) -> View:
     """One row per cohort and genre: the favourable share of adults' opinions."""
     if not any(evidence.targets.favourable.values()):
@@ -259,6 +230,7 @@ def _persona_genres(evidence: Evidence) -> View:
     return View(frame.with_columns(allowed=pl.Series(allowed)).sort("distance", descending=True))
 
 
+@view("personas", "joint_shares")
 def _joint_shares(evidence: Evidence) -> View:
     """One row per cohort and pair of attributes: distance from the source's joint shares."""
     from pipelines.personas import TRAITS, joint_distances, load_lists
@@ -296,50 +268,7 @@ def _chosen_by_model(evidence: Evidence) -> list[str]:
     return sorted(name for name, facts in cohorts.items() if facts.get("genres") == "model")
 
 
-def _language(evidence: Evidence) -> View:
-    """One row per description with something that does not belong there (the first thousand).
-
-    Imported texts are not ours: they may speak of "this persona" and have mark-up.
-    """
-    text = pl.col("description")
-    ours = pl.col("origin") != "imported"
-    found = pl.coalesce(
-        pl.when(text.str.contains(pattern) & (ours | pl.lit(why not in OURS))).then(pl.lit(why))
-        for why, pattern in FOREIGN.items()
-    )
-    return View.of(
-        evidence.snapshot.scan()
-        .select("persona_id", problem=found, starts=text.str.slice(0, 160))
-        .drop_nulls("problem")
-        .head(MOST)
-    )
-
-
-def _agreement(evidence: Evidence) -> View:
-    """One row per persona with fields: whether its text names the job or the hobby."""
-    text = pl.col("description").str.to_lowercase()
-    stated = pl.col("job").is_not_null() | pl.col("hobby").is_not_null()
-    named = pl.any_horizontal(
-        text.str.contains(pl.col(c).str.to_lowercase(), literal=True).fill_null(False)
-        for c in ("job", "hobby")
-    )
-    frame = (
-        evidence.snapshot.scan()
-        .filter(stated & pl.col("origin").ne("imported"))
-        .select(
-            "persona_id",
-            "job",
-            "hobby",
-            named=named.cast(pl.Int64),
-            starts=pl.col("description").str.slice(0, 160),
-        )
-        .collect(engine="streaming")
-    )
-    if not frame.height:
-        return View.skip("no persona states a job or hobby")
-    return View(frame, examples=frame.filter(pl.col("named") == 0).head(10))
-
-
+@view("personas", "contradictions")
 def _contradictions(evidence: Evidence) -> View:
     """One row: share of personas whose text is negative about a genre that they like."""
     scan = evidence.snapshot.scan().filter(pl.col("likes").list.len() > 0)
@@ -385,6 +314,7 @@ def spelling(genre: str) -> str:
     return rf"(?i)\b(?:{'|'.join(sorted(forms))})\b"
 
 
+@view("personas", "minors")
 def _minors(evidence: Evidence) -> View:
     """One row per minor with a job, or with a hobby that only adults have."""
     from pipelines.personas import load_lists
@@ -410,19 +340,46 @@ def _minors(evidence: Evidence) -> View:
     )
 
 
-#: View functions by table, then by name.
-PERSONA_VIEWS: Mapping[str, Mapping[str, ViewFunction]] = {
-    "personas": {
-        "personas": _personas,
-        "ages": _ages,
-        "genders": _genders,
-        "names": _names,
-        "genres": _persona_genres,
-        "joint_shares": _joint_shares,
-        "sizes": _sizes,
-        "language": _language,
-        "agreement": _agreement,
-        "contradictions": _contradictions,
-        "minors": _minors,
-    }
-}
+@view("persona_embeddings", "twins")
+def _twins(evidence: Evidence) -> View:
+    """One row: share of sampled vectors that have a near copy; examples are the pairs.
+
+    All vectors are compared with at most two thousand of them, drawn evenly: the cost grows
+    with the number of vectors, not with its square.
+    """
+    frame = evidence.snapshot.read(["persona_id", "vector"])
+    people = evidence.sibling("personas")
+    if people is not None:
+        # Imported texts may be alike, and so may summaries of real ratings.
+        alike = pl.col("origin").is_in(["imported", "matched"])
+        imported = people.scan().filter(alike).select("persona_id")
+        foreign = imported.collect(engine="streaming")
+        frame = frame.join(foreign, on="persona_id", how="anti", maintain_order="left")
+    if not frame.height:
+        return View.skip("there is no written description")
+    ids = frame["persona_id"]
+    size = frame["vector"].list.len()
+    if size.n_unique() != 1 or not size[0]:
+        return View.missing("the vectors differ in length")
+    vectors = frame["vector"].list.to_array(int(size[0])).to_numpy().astype(np.float32)
+    probe = np.linspace(0, len(vectors) - 1, min(len(vectors), PROBES)).astype(np.int64)
+    twin = np.full(len(probe), -1, dtype=np.int64)
+    nearest = np.full(len(probe), -1.0, dtype=np.float32)
+    for start in range(0, len(vectors), BATCH):
+        block = vectors[probe] @ vectors[start : start + BATCH].T
+        here = (probe >= start) & (probe < start + block.shape[1])
+        block[here, probe[here] - start] = -1.0
+        best = block.argmax(axis=1)
+        value = block[np.arange(len(probe)), best]
+        closer = value > nearest
+        nearest[closer], twin[closer] = value[closer], start + best[closer]
+    same = nearest >= TWIN
+    pairs = pl.DataFrame(
+        {
+            "persona_id": ids.gather(probe[same]),
+            "other": ids.gather(twin[same]),
+            "cosine": nearest[same].astype(np.float64),
+        }
+    ).sort("cosine", descending=True)
+    share = float(same.mean()) if len(probe) else 0.0
+    return View(pl.DataFrame({"share": [share]}), examples=pairs.head(10))

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import polars as pl
 
 from pipelines.domains import DOMAINS, cohort_domain
-from pipelines.quality._spec import Evidence, View, ViewFunction
+from pipelines.quality._spec import Evidence, View, ViewFunction, view
 from pipelines.scales import SCALES, coarser, scale_named, to_answers
 
 #: Raters without a taste by design.
 BASELINE_RATERS = frozenset({"random", "mean"})
-#: Tolerance of the sum of a pair's probabilities around 1.
-SUM_TOLERANCE = 1e-6
 #: Least standard deviation of a persona's expected ratings (share of the scale); below it the
 #: persona has no taste.
 LEAST_SPREAD = 0.01
 #: The same as a share of the standard deviation of the human ratings, where these hardly differ:
 #: of recommendations that are nearly all positive, no rater can foretell much.
 LEAST_OF_HUMAN_SPREAD = 0.05
-#: Largest share of a cohort's pairs without a score, for one reason or for all of them.
-MAX_UNSCORED = 0.01
 #: Largest share of a cohort's pairs with one most probable rating.
 MOST_OF_ONE_ANSWER = 0.9
 #: Largest share of a cohort's personas without a spread, unless more people have none.
@@ -34,8 +28,6 @@ LEAST_WORTH = 5.0
 SET_SPREAD = (15.0, 30.0)
 #: Share of personas whose best score in a set is 60 or more: dialogues skip the others.
 LEAST_REACHED = 0.8
-#: Columns that are set if and only if the status is `ok`.
-_VALUES = ("probabilities", "expected", "mode", "sample", "entropy")
 _WIDTHS = {name: scale.high - scale.low for name, scale in SCALES.items()}
 
 
@@ -46,6 +38,7 @@ def _cohort() -> pl.Expr:
     return cohort_of().alias("cohort")
 
 
+@view("score_plan", "personas")
 def _planned_personas(evidence: Evidence) -> View:
     """One row per persona without a planned pair.
 
@@ -74,81 +67,7 @@ def _planned_personas(evidence: Evidence) -> View:
     )
 
 
-def _planned_per_persona(evidence: Evidence) -> View:
-    """One row per persona: its pairs against the most of any persona of its cohort."""
-    return View.of(
-        evidence.snapshot.scan()
-        .group_by("persona_id")
-        .agg(pairs=pl.len())
-        .with_columns(_cohort())
-        .with_columns(largest=pl.col("pairs").max().over("cohort"))
-        .with_columns(share_of_largest=pl.col("pairs") / pl.col("largest"))
-        .sort("share_of_largest", "persona_id")
-    )
-
-
-def _scores(evidence: Evidence) -> View:
-    """One row per cohort: shares of pairs by status; examples are pairs without a score.
-
-    One pair of a cohort may lack a score however small the cohort is.
-    """
-    scan = evidence.snapshot.scan()
-    status = pl.col("status")
-    shares, failed = pl.collect_all(
-        [
-            scan.group_by(_cohort())
-            .agg(
-                pairs=pl.len(),
-                unscored_share=(status != "ok").mean(),
-                refused_share=(status == "refused").mean(),
-                invalid_share=status.is_in(["invalid", "truncated", "engine_error"]).mean(),
-            )
-            .with_columns(allowed=pl.max_horizontal(pl.lit(MAX_UNSCORED), 1 / pl.col("pairs")))
-            .sort("unscored_share", "cohort", descending=[True, False]),
-            scan.filter(status != "ok").select("persona_id", "item_id", "status", "note").head(10),
-        ],
-        engine="streaming",
-    )
-    return View(shares, examples=failed)
-
-
-def _half_rated(evidence: Evidence) -> View:
-    """One row: pairs with the status `ok` and a value missing, or a value without the status."""
-    ok = pl.col("status") == "ok"
-    wrong = evidence.snapshot.scan().filter(
-        pl.any_horizontal((pl.col(c).is_not_null()) != ok for c in _VALUES)
-    )
-    count, examples = pl.collect_all(
-        [
-            wrong.select(pairs=pl.len()),
-            wrong.select("persona_id", "item_id", "status", "expected", "mode", "sample").head(10),
-        ],
-        engine="streaming",
-    )
-    return View(count, examples=examples)
-
-
-def _sums(evidence: Evidence) -> View:
-    """One row: the largest distance of a sum of probabilities from 1 (a missing list is 1 off)."""
-    scored = (
-        evidence.snapshot.scan()
-        .filter(pl.col("status") == "ok")
-        .select(
-            "persona_id",
-            "item_id",
-            sum_error=(pl.col("probabilities").list.sum() - 1).abs().fill_nan(1.0).fill_null(1.0),
-        )
-    )
-    worst, examples = pl.collect_all(
-        [
-            scored.select(pl.col("sum_error").max().fill_null(0.0)),
-            scored.filter(pl.col("sum_error") > SUM_TOLERANCE).head(10),
-        ],
-        engine="streaming",
-    )
-    return View(worst, facts={"tolerance": SUM_TOLERANCE}, examples=examples)
-
-
+@view("preference_scores", "answers")
 def _answers(evidence: Evidence) -> View:
     """One row per cohort and rating with its share of the cohort's scored pairs.
 
@@ -193,23 +112,7 @@ def _human_spread(evidence: Evidence) -> float | None:
     return None if deviation is None else float(deviation)
 
 
-def _planned_pairs(evidence: Evidence) -> View:
-    """The first pairs that are only planned or only scored, with their number as a fact."""
-    plan = evidence.needed(evidence.sibling_name("score_plan"))
-    keys = ["persona_id", "item_id"]
-    planned, scored = plan.scan().select(keys), evidence.snapshot.scan().select(keys)
-    lost = planned.join(scored, on=keys, how="anti").with_columns(problem=pl.lit("has no row"))
-    more = scored.join(planned, on=keys, how="anti").with_columns(problem=pl.lit("not planned"))
-    n_lost, n_more, some_lost, some_more = pl.collect_all(
-        [lost.select(pl.len()), more.select(pl.len()), lost.head(10), more.head(10)],
-        engine="streaming",
-    )
-    return View(
-        pl.DataFrame({"pairs": [n_lost.item() + n_more.item()]}),
-        examples=pl.concat([some_lost, some_more]),
-    )
-
-
+@view("preference_scores", "personas")
 def _persona_spread(evidence: Evidence) -> View:
     """One row per cohort: share of its personas whose expected ratings hardly differ.
 
@@ -264,6 +167,7 @@ def _flat_people(evidence: Evidence) -> float:
     return float(share or 0.0)
 
 
+@view("preference_scores", "human")
 def _human_distance(evidence: Evidence) -> View:
     """One row: distance of the rating histogram from the human one, on the coarser scale."""
     human = evidence.sibling("interactions")
@@ -278,6 +182,7 @@ def _human_distance(evidence: Evidence) -> View:
     )
 
 
+@view("preference_scores", "asking")
 def _asking(evidence: Evidence) -> View:
     """One row: figures of all choice sets that say whether asking a customer can pay.
 
@@ -315,7 +220,8 @@ def _asking(evidence: Evidence) -> View:
 def _compared(figure: str) -> ViewFunction:
     """View of one row: the factor between personas and people in a figure, nearest to 1."""
 
-    def view(evidence: Evidence) -> View:
+    @view("population", figure)
+    def compared(evidence: Evidence) -> View:
         from pipelines.raters import MIN_PERSONAS, MIN_RATINGS, MIN_USERS
 
         found = evidence.snapshot.read().filter(figure=figure)
@@ -347,7 +253,7 @@ def _compared(figure: str) -> ViewFunction:
             )
         )
 
-    return view
+    return compared
 
 
 def factor_apart(low: float | None, high: float | None) -> float:
@@ -420,20 +326,5 @@ def human_histogram(interactions: pl.LazyFrame, scale: str) -> pl.DataFrame:
     return pl.DataFrame({"rating": list(mass), "share": [v / total for v in mass.values()]})
 
 
-#: View functions by dataset, then by name.
-SCORE_VIEWS: Mapping[str, Mapping[str, ViewFunction]] = {
-    "population": {
-        name: _compared(name) for name in ("item_person_share", "split_half_covariance")
-    },
-    "score_plan": {"personas": _planned_personas, "pairs": _planned_per_persona},
-    "preference_scores": {
-        "scores": _scores,
-        "values": _half_rated,
-        "sums": _sums,
-        "answers": _answers,
-        "plan": _planned_pairs,
-        "personas": _persona_spread,
-        "human": _human_distance,
-        "asking": _asking,
-    },
-}
+for _figure in ("item_person_share", "split_half_covariance"):
+    _compared(_figure)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
-from pipelines.quality._views_scores import SCORE_VIEWS
+from pipelines.quality._check import view_functions
 from pipelines.raters import choice_set_figures
 
 SETS = pl.DataFrame(
@@ -35,7 +35,7 @@ def view(table: pl.DataFrame) -> object:
         sibling_name=lambda name: f"products.{name}",
         needed=lambda _: SimpleNamespace(scan=SETS.lazy),
     )
-    return SCORE_VIEWS["preference_scores"]["asking"](evidence)
+    return view_functions("products.preference_scores")["asking"](evidence)
 
 
 def test_the_worth_of_knowing_the_customer_by_hand():
