@@ -8,9 +8,11 @@ that depend on settings or on the data are :class:`Setting` and :class:`Fact`.
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipelines.quality._targets import PersonaTargets, persona_targets
@@ -182,7 +184,9 @@ class Evidence:
         """A database in memory for the queries of this run, with `domain()` and `noted()`."""
         import duckdb
 
-        connection = duckdb.connect()
+        # What does not fit goes to the system's folder for temporary files, not to the current one.
+        folder = Path(tempfile.gettempdir(), "understudy-checks")
+        connection = duckdb.connect(config={"memory_limit": "2GB", "temp_directory": str(folder)})
         noted = json.dumps(self.snapshot.manifest.stats).replace("'", "''")
         connection.execute(f"CREATE MACRO domain() AS '{self.domain}'")
         connection.execute(f"CREATE MACRO noted() AS '{noted}'::JSON")
