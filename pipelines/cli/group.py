@@ -164,8 +164,16 @@ def _json_error(body: dict[str, Any]) -> None:
         write_json({"error": body})
 
 
-#: Order of the commands in ``--help``; others follow alphabetically.
-_ORDER = ("run", "ui", "status", "release", "episode", "doctor", "config")
+#: Groups of commands in ``--help``, in this order; others follow alphabetically.
+_PANELS = {
+    "Start": ("run", "ui", "status", "doctor", "config"),
+    "Look": ("release", "report", "episode", "graph"),
+    "Use": ("train", "recommend", "agents", "dialogue", "experiment", "ablate", "episodes"),
+    "Make": ("personas", "match", "models", "answers", "judge"),
+    "Keep": ("gc", "backup", "restore"),
+}
+_PANEL_OF = {name: panel for panel, names in _PANELS.items() for name in names}
+_ORDER = tuple(_PANEL_OF)
 
 
 def debug_wanted(words: Sequence[str]) -> bool:
@@ -199,10 +207,12 @@ class RootGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command by name; a registered one as a stand-in that knows only its help line."""
-        own = super().get_command(ctx, cmd_name)
-        if own is not None or cmd_name not in self.registered():
-            return own
-        return TyperCommand(cmd_name, help=help_line(self.registered()[cmd_name]), params=[])
+        command: Any = super().get_command(ctx, cmd_name)
+        if command is None and cmd_name in self.registered():
+            command = TyperCommand(cmd_name, help=help_line(self.registered()[cmd_name]), params=[])
+        if command is not None:
+            command.rich_help_panel = _PANEL_OF.get(cmd_name, "Others")
+        return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command to run: here a registered one is imported."""

@@ -39,6 +39,18 @@ def test_help_names_every_command_with_a_line_and_the_exit_codes(understudy: Und
         assert f"{code} " in text.partition("Exit codes:")[2]
 
 
+def test_help_groups_the_commands_by_what_they_are_for() -> None:
+    root = typer.main.get_command(app)
+    context = root.make_context("understudy", [], resilient_parsing=True)
+    panels: dict[str, list[str]] = {}
+    for name in root.list_commands(context):
+        command = root.get_command(context, name)
+        panels.setdefault(command.rich_help_panel, []).append(name)
+    assert list(panels)[:5] == ["Start", "Look", "Use", "Make", "Keep"]
+    assert panels["Start"][:2] == ["run", "ui"]
+    assert panels["Keep"] == ["gc", "backup", "restore"]
+
+
 @pytest.mark.pipeline
 def test_help_fits_80_columns_and_has_no_colour_without_a_terminal(understudy: Understudy) -> None:
     done = understudy("--help")
