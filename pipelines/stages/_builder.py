@@ -92,16 +92,16 @@ def build(
                 build(replace(stage, all_cohorts=False), context, cohort=other, run_id=run_id)
     given = inputs or {}
     with _alone(store, stage, cohort), ExitStack() as stack:
-        own = _own(store, stage, cohort)
+        datasets = _datasets(store, stage, cohort)
         read = Inputs(
             context,
             {
-                short: given.get(short) or store.current(own[dataset])
+                short: given.get(short) or store.current(datasets[dataset])
                 for short, dataset in stage.inputs.items()
             },
             stage.domain,
             cohort,
-            store.current(own[first]) if store.has(own[first]) else None,
+            store.current(datasets[first]) if store.has(datasets[first]) else None,
             store.home / "scratch" / first / (cohort or ""),
             run_id,
         )
@@ -111,7 +111,7 @@ def build(
         if stage.by_cohort or wanted.reusable:
             stack.enter_context(answers_of(store.home, first, cohort or ""))
         if stage.by_cohort:
-            wanted = _as_cohort(wanted, own[first], report)
+            wanted = _as_cohort(wanted, datasets[first], report)
         reused = store.find(wanted) is not None
         try:
             made = store.build(wanted, run_id=run_id)
@@ -161,7 +161,7 @@ def check_models(
 
 def _as_stored(stage: Stage, store: Store, settings: Settings, cohort: str | None) -> bool:
     """True if the current tables were made by this code with these settings."""
-    name = _own(store, stage, cohort)[stage.datasets[0]]
+    name = _datasets(store, stage, cohort)[stage.datasets[0]]
     if not store.has(name):
         return False
     manifest = store.current(name).manifest
@@ -183,7 +183,7 @@ def contract_record(snapshot: Snapshot) -> CheckRecord:
     )
 
 
-def _own(store: Store, stage: Stage, cohort: str | None) -> dict[str, str]:
+def _datasets(store: Store, stage: Stage, cohort: str | None) -> dict[str, str]:
     """The datasets that a build of a cohort reads and writes, by those of the stage."""
     datasets = dict.fromkeys([*stage.datasets, *stage.inputs.values()])
     by_cohort = {
