@@ -4,36 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 #: Chance that a check of a correct sampler fails by luck (per check and version).
 ALPHA = 1e-4
-
-
-def gini(counts: NDArray[np.float64] | Sequence[float]) -> float:
-    """Gini coefficient of non-negative counts: 0 all equal, towards 1 all in one.
-
-    With counts ascending and 1-based rank i: ``2 * sum(i * x_i) / (n * sum(x)) - (n + 1) / n``.
-    No or only zero counts give 0.
-
-    >>> gini([1, 1, 1, 1])
-    0.0
-    >>> gini([0, 0, 0, 4])
-    0.75
-    """
-    import numpy as np
-
-    values = np.sort(np.asarray(counts, dtype=np.float64))
-    total = float(values.sum())
-    if values.size == 0 or total <= 0:
-        return 0.0
-    ranks = np.arange(1, values.size + 1, dtype=np.float64)
-    size = values.size
-    return float(2.0 * np.dot(ranks, values) / (size * total) - (size + 1.0) / size)
 
 
 def total_variation(a: Mapping[str, float], b: Mapping[str, float]) -> float:

@@ -3,38 +3,51 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.config import Settings
+from pipelines.contracts import CONTRACTS
+from pipelines.quality._check import view_functions
+from pipelines.quality._spec import Evidence
 from pipelines.quality._stats import (
     ALPHA,
     concentration_bound,
-    gini,
     share_allowance,
     total_variation,
     tv_allowance,
 )
+from pipelines.store import Store
 
-COUNTS = st.lists(st.integers(0, 10_000), min_size=1, max_size=50)
 HISTOGRAM = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 1000), min_size=1)
 
 
-def test_gini_of_a_hand_worked_list() -> None:
-    # 1, 2, 3, 4: 2 * (1 + 4 + 9 + 16) / (4 * 10) - 5 / 4 = 0.25
-    assert gini([3, 1, 4, 2]) == pytest.approx(0.25)
-    assert gini([]) == gini([0, 0]) == 0.0
-
-
-@settings(deadline=None)
-@given(COUNTS, st.integers(1, 100))
-def test_gini_is_a_share_and_knows_no_unit(counts: list[int], factor: int) -> None:
-    value = gini(counts)
-    assert -1e-9 <= value < 1
-    assert gini([c * factor for c in counts]) == pytest.approx(value, abs=1e-9)
-    assert gini(counts[::-1]) == pytest.approx(value, abs=1e-9)
+# 1, 2, 3, 4: 2 * (1 + 4 + 9 + 16) / (4 * 10) - 5 / 4 = 0.25
+@pytest.mark.parametrize(
+    ("counts", "gini"), [((3, 1, 4, 2), 0.25), ((5, 5, 5), 0.0), ((1, 1, 30), 186 / 96 - 4 / 3)]
+)
+def test_gini_of_ratings_per_item_is_that_of_its_definition(
+    tmp_path: Path, counts: tuple[int, ...], gini: float
+) -> None:
+    rated_at = datetime(2010, 1, 1, tzinfo=UTC)
+    rows = [
+        (f"ml-user:{user}", f"ml:{item}", 3.0, "0.5-5", rated_at)
+        for item, count in enumerate(counts)
+        for user in range(count)
+    ]
+    table = "movies.interactions"
+    frame = pl.DataFrame(rows, schema=CONTRACTS[table].polars_schema(), orient="row")
+    store = Store(tmp_path)
+    evidence = Evidence(table, store.commit(table, frame, code_version="1"), store, Settings())
+    view = view_functions(table)["ratings"](evidence)
+    assert view.frame is not None
+    assert view.frame["gini"].item() == pytest.approx(gini, abs=1e-12)
 
 
 @settings(deadline=None)
