@@ -260,24 +260,26 @@ class Store:
 
         dataset = before.dataset
         made, schema = before.manifest, contract_of(dataset).polars_schema()
+        columns = before.scan().collect_schema()
+        new = [pl.lit(None, kind).alias(n) for n, kind in schema.items() if n not in columns]
         for cohort in sorted(before.cohorts()):
-            frame = before.of_cohort(cohort).collect()
-            absent = [pl.lit(None, k).alias(n) for n, k in schema.items() if n not in frame.columns]
             facts = {
                 name: value[cohort]
                 for name, value in made.stats.items()
                 if isinstance(value, Mapping) and cohort in value
             }
             whole = {name: value for name, value in made.stats.items() if name not in facts}
-            self.commit(
+            with self.write(
                 cohort_dataset(dataset, cohort),
-                frame.with_columns(absent).select(*schema),
                 code_version=made.code_version,
                 config=made.config.get("cohorts", {}).get(cohort, made.config),
                 inputs=made.inputs,
                 run_id=made.run_id,
-                stats={**whole, OF_COHORT: facts},
-            )
+            ) as writer:
+                rows = before.of_cohort(cohort).with_columns(new).select(*schema)
+                for frame in rows.collect_batches(maintain_order=True):
+                    writer.append(frame)
+                writer.note(**whole, **{OF_COHORT: facts})
 
     # -- reading snapshots -------------------------------------------------------------------
 
