@@ -66,9 +66,9 @@ def resolve_lineage(
 
     Returns every dataset (and ``file:`` input) that is pinned or an ancestor, with its version; the
     contradictions, empty if each has one version only; and, by cohort, those of cohorts that were
-    made from other versions. Such a cohort is left out of the walk, unless all of them are: a
-    cohort that was scored before items changed stays in a release. ``alternatives``: see
-    :func:`builds_of`.
+    made from other versions. Such a cohort is left out of the walk, as long as another one agrees
+    in each of the tables: a cohort that was scored before items changed stays in a release.
+    ``alternatives``: see :func:`builds_of`.
     """
     lineage: dict[str, str] = {}
     cohorts: dict[str, dict[str, str]] = {"": {}}
@@ -91,7 +91,11 @@ def resolve_lineage(
             differing[cohort] = _contradictions(lineage, whole | parts, alternatives)
         else:
             lineage = solution
-    if cohorts and len(differing) == len(cohorts):
+    # A cohort of personas alone agrees with everything, and says nothing of the scores.
+    tables = {split_cohort(name)[0] for parts in cohorts.values() for name in parts}
+    for cohort in cohorts.keys() - differing.keys():
+        tables -= {split_cohort(name)[0] for name in cohorts[cohort]}
+    if tables:
         return lineage, list(dict.fromkeys(line for one in differing.values() for line in one)), {}
     return lineage, [], differing
 

@@ -190,6 +190,16 @@ def test_a_cohort_made_from_an_older_table_stays_with_a_warning(home: Path) -> N
     assert "cohort_lineage" not in agreed.checks[PLAN]
 
 
+def test_a_cohort_in_other_tables_alone_does_not_stand_for_outdated_scores(home: Path) -> None:
+    store, scores = Store(home), "books.score_plan"
+    older = {ITEMS: items(store, 1).version}
+    store.commit(f"{scores}-a", plan("a", 2), code_version="1", inputs=older)
+    store.commit(f"{PLAN}-b", plan("b", 2), code_version="1")
+    newer = items(store, 1, 2)
+    with pytest.raises(ReleaseError, match=rf"{ITEMS} has 2 versions: .*used by {scores}-a"):
+        publish(store, items=newer, plan=store.current(PLAN), scores=store.current(scores))
+
+
 def test_new_and_changed_cohorts_are_causes(home: Path) -> None:
     store = Store(home)
     first = publish(store, score_plan=write(home, "a", 5, identity=lambda *_: {"seed": 7}))
