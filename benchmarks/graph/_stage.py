@@ -133,12 +133,6 @@ def memory(tables: dict[str, pl.DataFrame]) -> dict[str, Any]:
     )
     films = tables["items"]["item_id"].sample(4000, seed=8, with_replacement=True).to_list()
     humans = [user for user, _ in queries]
-    # Empty caches: each query is the first for its user and its film.
-    cold = []
-    for user, film in queries[:400]:
-        graph._base.forget()
-        cold.append(_timed(graph.retrieve, user, film))
-    out["retrieve_cold"] = _summary(cold)
     out["retrieve_by_popularity"] = _summary([_timed(graph.retrieve, *q) for q in queries])
     out["retrieve_any_film"] = _summary(
         [_timed(graph.retrieve, u, f) for u, f in zip(humans, films, strict=True)]
@@ -162,16 +156,7 @@ def memory(tables: dict[str, pl.DataFrame]) -> dict[str, Any]:
     out["add"] = _summary(add)
     out["add_amortised"] = float(np.mean(add))
     out["retrieve_after_add"] = _summary(after)
-    # A memory that a thousand users share and add to.
-    shared = graph.copy()
-    one = []
-    for number in range(20_000):
-        film = queries[number % 4000][1]
-        one.append(_timed(shared.add, users[number % 1000], "rated", film, 4.0))
-    out["add_shared"] = {"p50": float(np.median(one)), "mean": float(np.mean(one)),
-                         "last_1000": float(np.mean(one[-1000:]))}  # fmt: skip
-    out["retrieve_shared"] = _summary([_timed(shared.retrieve, *q) for q in queries[:1000]])
-    del shared, copies, plain
+    del copies, plain
     gc.collect()
     out |= _copies(graph, users, [film for _, film in queries])
     return out
@@ -191,7 +176,6 @@ def many(tables: dict[str, pl.DataFrame]) -> dict[str, Any]:
     evenly = tables["items"]["item_id"].sample(20_000, with_replacement=True, seed=5).to_list()
     out = {"popular": _clocked(lambda: graph.retrieve_many(users, popular, 3))}
     out["evenly"] = _clocked(lambda: graph.retrieve_many(users, evenly, 3))
-    graph._base.forget()
     out["one_by_one"] = _clocked(
         lambda: [graph.retrieve(u, i, 3) for u, i in zip(users[:2000], popular, strict=False)]
     )

@@ -132,9 +132,8 @@ def _seconds(found: dict[str, float]) -> float:
 
 def _memory(worlds: list[str], args: argparse.Namespace) -> dict[str, Any]:
     rows = {
-        "retrieve, everything kept": lambda f: _pair(f["retrieve_by_popularity"]),
-        "retrieve, any film, mostly kept": lambda f: _pair(f["retrieve_any_film"]),
-        "retrieve, nothing kept": lambda f: _pair(f["retrieve_cold"]),
+        "retrieve, films drawn like ratings": lambda f: _pair(f["retrieve_by_popularity"]),
+        "retrieve, any film": lambda f: _pair(f["retrieve_any_film"]),
         "retrieve after each addition (own copy)": lambda f: _pair(f["retrieve_after_add"]),
         "add an edge (own copy), p50 / p99": lambda f: _pair(f["add_edge"]),
         "add an edge, mean of the first 20 of a copy": lambda f: (
@@ -142,10 +141,6 @@ def _memory(worlds: list[str], args: argparse.Namespace) -> dict[str, Any]:
         ),
         "add a rating, three edges (own copy), p50 / p99": lambda f: _pair(f["add"]),
         "add a rating, mean of the first 20 of a copy": lambda f: f"{f['add_amortised']:.0f} µs",
-        "add a rating, mean of 20,000 to one shared memory": lambda f: (
-            f"{f['add_shared']['mean']:.0f} µs"
-        ),
-        "retrieve from that memory of 20,000 additions": lambda f: _pair(f["retrieve_shared"]),
         "copy": lambda f: f"{f['copy_us']:.1f} µs",
         "memory of a copy with 20 ratings": lambda f: f"{f['copy_with_20_ratings_kb']:.0f} KiB",
         "open": lambda f: f"{f['open_s']:.2f} s",

@@ -16,22 +16,14 @@ from pipelines.config import GraphSettings
 from pipelines.errors import ContractError, ReleaseError
 from pipelines.graph._index import GraphIndex
 from pipelines.graph._metapaths import MetaPaths, load_metapaths
-from pipelines.graph._path_counts import (
-    AddedCounts,
-    Codes,
-    CountCache,
-    PathCounts,
-    Vector,
-    user_counts,
-)
+from pipelines.graph._path_counts import Acts, Codes, PathCounts, holds
 from pipelines.graph._schema import DomainSchema, EdgeType
 from pipelines.graph._search import (
     Basis,
     Neighbours,
     Parts,
-    Query,
     Reader,
-    search,
+    path_shares,
     search_many,
     user_similarities,
 )
@@ -97,18 +89,8 @@ class Ratings:
         )
         self.counts: npt.NDArray[np.intp] = np.bincount(rated, minlength=items)
 
-    def own(self, user: int, item: int) -> float | None:
-        """A user's rating of an item, if there is one."""
-        if user + 1 >= len(self._starts):
-            return None
-        start, end = self._starts[user], self._starts[user + 1]
-        at = start + self._items[start:end].searchsorted(item)
-        if at >= end or self._items[at] != item or np.isnan(self._values[at]):
-            return None
-        return float(self._values[at])
-
     def own_of(self, users: Codes, items: Codes) -> Floats:
-        """:meth:`own` for pairs, NaN where there is none."""
+        """Ratings of pairs of a user and an item, NaN where there is none."""
         width = len(self.counts)
         pairs = np.repeat(np.arange(len(self._starts) - 1), np.diff(self._starts)) * width
         pairs += self._items
@@ -312,23 +294,15 @@ class RatingMeaning:
         return on_five >= self.settings.liked_from, on_five <= self.settings.disliked_to
 
 
-#: Users whose counts a memory keeps until something is added (count).
-KEPT_USERS = 8
-
-
-def others_mean(ratings: Ratings, growth: AddedCounts, item: int) -> float | None:
-    """Mean of all ratings of an item in the graph, or None."""
-    more, further = growth.rated.get(item, (0.0, 0))
-    number = int(ratings.counts[item]) + further
-    return float(ratings.sums[item] + more) / number if number else None
-
-
 class GraphMemory:
     """A graph that answers what a user and the community think of items like this one.
 
     Open one with :meth:`open` or :meth:`from_tables`; give every simulated user a
     :meth:`copy`. Copies share the graph they were opened with and keep only what they add.
-    After any additions, answers are those of a graph built from scratch with the same edges.
+
+    What a user adds changes how that user sees the items, s(u, x), as if the graph had been built
+    with it. How items are like each other and what others think of them stays as in the release,
+    also when one memory holds the acts of several users.
 
     Reading from several threads is safe; adding is not.
 
@@ -366,9 +340,13 @@ class GraphMemory:
         self._ratings = ratings
         self._settings = settings
         self._meaning = RatingMeaning(base.index.schema, settings, ratings.scale)
-        self._growth = AddedCounts(base)
-        self._owns = True
-        self._users = CountCache(KEPT_USERS)
+        #: By user code.
+        self._acts: dict[int, Acts] = {}
+        #: Codes of added nodes by type and id; they go on where the release's end.
+        self._nodes: dict[str, dict[str, int]] = {}
+        #: Number of the type, and ids of head and tail.
+        self._added: set[tuple[int, str, str]] = set()
+        self._shared = False
 
     @property
     def domain(self) -> str:
@@ -388,7 +366,7 @@ class GraphMemory:
     @property
     def edges_added(self) -> int:
         """Edges added since the graph was opened (count, inverses not included)."""
-        return self._growth.edges
+        return len(self._added)
 
     def title(self, item: str) -> str:
         """Title of an item.
@@ -411,29 +389,29 @@ class GraphMemory:
         ContractError
             If the user or item is unknown, naming it, or `k` is below 1.
         """
-        wanted = self._settings.k if k is None else k
-        if wanted < 1:
-            raise ContractError("at least one neighbour must be requested", where=f"k={wanted}")
-        code = self._item(item)
-        reader = None if user is None else self._user(user)
-        counts = None if reader is None else self._user_counts(reader)
-        query = Query(self._base, self._growth, self._settings, code, counts)
-        names = self._base.index.ids(self._base.index.item_type)
+        found = self.retrieve_many([user], [item], k)
+        codes = found.items[0][found.items[0] >= 0].tolist()
         out = []
-        for found in search(query, wanted):
-            rating = None if reader is None else self._own(reader, found.item)
-            mean = others_mean(self._ratings, self._growth, found.item) if rating is None else None
+        for rank, (code, shares) in enumerate(
+            zip(codes, path_shares(self._base, self._item(item), codes), strict=True)
+        ):
+            rating, mine, pathsim, similar, cosine = (
+                _number(values[0, rank])
+                for values in (
+                    found.rating, found.own, found.pathsim, found.user_similarity, found.cosine
+                )
+            )  # fmt: skip
             out.append(
                 Neighbour(
-                    item_id=names[found.item],
-                    title=self._catalogue.titles[found.item],
-                    year=self._catalogue.years[found.item],
-                    rating=mean if rating is None else rating,
-                    rating_of="own" if rating is not None else None if mean is None else "others",
-                    score=found.score,
-                    parts=found.parts,
-                    basis=found.basis,
-                    paths=found.paths,
+                    item_id=str(found.ids[code]),
+                    title=self._catalogue.titles[code],
+                    year=self._catalogue.years[code],
+                    rating=rating,
+                    rating_of=None if rating is None else "own" if mine else "others",
+                    score=float(found.score[0, rank]),
+                    parts=Parts(pathsim or 0.0, similar, cosine),
+                    basis="paths" if pathsim else "user" if similar else "embedding",
+                    paths=shares,
                 )
             )
         return out
@@ -447,9 +425,8 @@ class GraphMemory:
     ) -> Neighbours:
         """:meth:`retrieve` for many pairs of a user and an item, as arrays.
 
-        Answers equal those of `retrieve` one by one, without the shares of paths. ``memories`` are
-        those that each query is answered from: copies of this one, such as those of agents
-        (default: this one).
+        Shares of paths are left out. ``memories`` are those that each query is answered from:
+        copies of this one, such as those of agents (default: this one).
 
         Raises
         ------
@@ -499,13 +476,14 @@ class GraphMemory:
         readers: list[Reader] = []
         reader_of = np.empty(len(users), dtype=np.intp)
         for at, (memory, user) in enumerate(zip(of, users, strict=True)):
-            key = (id(memory._growth), user)
+            key = (id(memory), user)
             number = numbers.get(key)
             if number is None:
                 if memory._base is not self._base:
                     raise ContractError("a query's memory is of another graph", where=repr(memory))
                 number = numbers[key] = len(readers)
-                readers.append(Reader(memory._growth, None if user is None else memory._user(user)))
+                code = None if user is None else memory._user(user)
+                readers.append(Reader(code, None if code is None else memory._acts.get(code)))
             reader_of[at] = number
         codes = np.fromiter(map(self._item, items), dtype=np.intp, count=len(items))
         return readers, reader_of, codes
@@ -519,14 +497,10 @@ class GraphMemory:
         np.divide(known.sums[items], known.counts[items], out=out, where=known.counts[items] > 0)
         users = np.asarray([-1 if r.user is None else r.user for r in readers], dtype=np.intp)
         given = known.own_of(users[reader_of], items)
-        for at in np.flatnonzero([bool(r.growth.rated) for r in readers]).tolist():
-            growth, user = readers[at].growth, readers[at].user
-            mine = {} if user is None else growth.ratings.get(user, {})
-            for pair in np.flatnonzero(reader_of == at).tolist():
-                item = int(items[pair])
-                given[pair] = mine.get(item, given[pair])
-                mean = others_mean(known, growth, item)
-                out[pair] = np.nan if mean is None else mean
+        for at, reader in enumerate(readers):
+            latest = reader.acts.ratings if reader.acts else {}
+            for pair in np.flatnonzero(reader_of == at).tolist() if latest else ():
+                given[pair] = latest.get(int(items[pair]), given[pair])
         own = ~np.isnan(given)
         return np.where(own, given, out), own
 
@@ -536,19 +510,6 @@ class GraphMemory:
             f"<GraphMemory {self.domain}: {self._base.items:,} items, "
             f"{index.count('User'):,} users, {self.edges_added:,} edges added>"
         )
-
-    def _user_counts(self, user: int) -> Vector:
-        base, growth = self._base, self._growth
-        shared = not growth.edges and user < base.index.count("User")
-        kept = base.users if shared else self._users
-        found = kept.get(user)
-        return kept.put(user, user_counts(base, growth, user)) if found is None else found
-
-    def _own(self, user: int, item: int) -> float | None:
-        given = self._growth.ratings.get(user)
-        if given and item in given:
-            return given[item]
-        return self._ratings.own(user, item)
 
     def _item(self, item: str) -> int:
         kind = self._base.index.item_type
@@ -562,7 +523,7 @@ class GraphMemory:
         return code
 
     def _user(self, user: str) -> int:
-        code = self._growth.code("User", user)
+        code = self._code("User", user)
         if code is None:
             raise ContractError(
                 f"the {self.domain} graph has no user {user!r}",
@@ -580,7 +541,6 @@ class GraphMemory:
         *,
         settings: GraphSettings | None = None,
         scale: str | None = None,
-        cache_mb: int = 128,
     ) -> GraphMemory:
         """The graph of a published release; its personas are known users without edges.
 
@@ -609,7 +569,6 @@ class GraphMemory:
             domain=tables.domain,
             settings=settings or tables.settings,
             scale=scale,
-            cache_mb=cache_mb,
         )
 
     @classmethod
@@ -625,7 +584,6 @@ class GraphMemory:
         settings: GraphSettings | None = None,
         paths: MetaPaths | None = None,
         scale: str | None = None,
-        cache_mb: int = 128,
     ) -> GraphMemory:
         """A memory over frames.
 
@@ -644,7 +602,7 @@ class GraphMemory:
         index = GraphIndex.from_triples(triples, domain, nodes=known)
         ids = index.ids(kind)
         return cls(
-            PathCounts(index, paths, unit_vectors(embeddings, ids), cache_mb * 2**20),
+            PathCounts(index, paths, unit_vectors(embeddings, ids)),
             Catalogue.of(items, ids),
             Ratings(index, interactions, scale),
             settings,
@@ -666,19 +624,17 @@ class GraphMemory:
                 where=user,
                 hint=f"there are {', '.join(sorted(str(c) for c in edges)) or 'none'}",
             )
-        growth = self._writable()
-        code = growth.new_node("User", user)
+        self._unshare()
+        self._new_node("User", user)
         for column, value in (traits or {}).items():
             edge = edges[column]
-            node = growth.new_node(edge.tail_type, f"{edge.node}:{value.strip()}")
-            growth.add(self._base.edge_numbers[edge], code, node)
+            self._add(self._base.edge_numbers[edge], user, f"{edge.node}:{value.strip()}")
 
     def add(self, user: str, relation: str, item: str, rating: float | None = None) -> bool:
         """Add what a user did (SimUSER, formula 4), with the inverse edge; copies don't see it.
 
-        Costs the degree of the two ends, for any size of the graph. Edges never go away: rating an
-        item again adds the new rating's edges, and the newest rating is the one that is answered.
-        Returns whether the graph has a new edge.
+        Edges never go away: rating an item again adds the new rating's edges, and the newest rating
+        is the one that is answered. Returns whether the graph has a new edge.
 
         The user must be known (:meth:`add_user`), the relation lead from a user, such as ``rated``
         or ``liked``, to a known item or, for relations that lead elsewhere, any node's id. A
@@ -692,24 +648,19 @@ class GraphMemory:
         ConfigError
             If no such relation leads from a user.
         """
-        code = self._user(user)
+        self._user(user)
         step = self._base.index.schema.step("User", relation)
         if step.tail_type == self._base.index.item_type:
-            end: int | None = self._item(item)
+            self._item(item)
         elif rating is not None:
             raise ContractError(f"a rating of {relation} has no meaning", where=item)
-        else:
-            end = None
         if rating is not None:
             self._on_scale(rating)
-        growth = self._writable()
-        if end is None:
-            end = growth.new_node(step.tail_type, item)
+        self._unshare()
         number = self._base.edge_numbers[step.edge]
-        ends = (end, code) if step.backward else (code, end)
-        new = growth.add(number, *ends)
+        new = self._add(number, *((item, user) if step.backward else (user, item)))
         if rating is not None:
-            new |= self._add_rating(growth, user, code, end, float(rating))
+            new |= self._add_rating(user, item, float(rating))
         return new
 
     def rate(self, user: str, item: str, rating: float) -> None:
@@ -720,12 +671,13 @@ class GraphMemory:
 
         Parameters and errors as for :meth:`add`.
         """
-        code, end = self._user(user), self._item(item)
+        self._user(user)
+        self._item(item)
         self._on_scale(rating)
-        growth = self._writable()
+        self._unshare()
         for number in self._meaning.interactions(float(rating)):
-            growth.add(number, code, end)
-        self._add_rating(growth, user, code, end, float(rating))
+            self._add(number, user, item)
+        self._add_rating(user, item, float(rating))
 
     def copy(self) -> GraphMemory:
         """A memory with the same graph and additions; from here on each keeps its own.
@@ -736,18 +688,15 @@ class GraphMemory:
         other = GraphMemory.__new__(GraphMemory)
         other._base, other._catalogue, other._ratings = self._base, self._catalogue, self._ratings
         other._settings, other._meaning = self._settings, self._meaning
-        other._growth = self._growth
-        other._users = self._users
-        self._owns = other._owns = False
+        other._acts, other._nodes, other._added = self._acts, self._nodes, self._added
+        self._shared = other._shared = True
         return other
 
     def added(self) -> pl.DataFrame:
         """Edges that were added, in both directions: the `graph_triples` contract, ordered."""
-        index = self._base.index
         rows = []
-        for number, head, tail in self._growth.added():
-            edge = index.schema.edges[number]
-            ends = self._name(edge.head_type, head), self._name(edge.tail_type, tail)
+        for number, *ends in self._added:
+            edge = self._base.index.schema.edges[number]
             rows.append((ends[0], edge.head_type, edge.relation, ends[1], edge.tail_type))
             if edge.inverse:
                 rows.append((ends[1], edge.tail_type, edge.inverse, ends[0], edge.head_type))
@@ -755,25 +704,50 @@ class GraphMemory:
         frame = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
         return frame.sort("head", "relation", "tail")
 
-    def _writable(self) -> AddedCounts:
-        if not self._owns:
-            self._growth = self._growth.clone()
-            self._owns = True
-        # Not emptied: a copy without this addition may share it.
-        self._users = CountCache(KEPT_USERS)
-        return self._growth
+    def _unshare(self) -> None:
+        """Copy what was added, if a copy has it, too."""
+        if self._shared:
+            self._acts = {user: acts.copy() for user, acts in self._acts.items()}
+            self._nodes = {kind: dict(codes) for kind, codes in self._nodes.items()}
+            self._added = set(self._added)
+            self._shared = False
 
-    def _add_rating(
-        self, growth: AddedCounts, user: str, code: int, item: int, rating: float
-    ) -> bool:
+    def _code(self, kind: str, name: str) -> int | None:
+        """Code of a node of the release or added, or None."""
+        code = self._base.index.codes(kind).get(name)
+        return self._nodes.get(kind, {}).get(name) if code is None else code
+
+    def _new_node(self, kind: str, name: str) -> int:
+        """Code of a node, which is made if there is none."""
+        code = self._code(kind, name)
+        if code is None:
+            added = self._nodes.setdefault(kind, {})
+            code = added[name] = self._base.index.count(kind) + len(added)
+        return code
+
+    def _add(self, number: int, head: str, tail: str) -> bool:
+        """Add an edge of a type; False if it was there before."""
+        edge = self._base.index.schema.edges[number]
+        start, end = self._new_node(edge.head_type, head), self._new_node(edge.tail_type, tail)
+        if (number, head, tail) in self._added or holds(
+            self._base.neighbours(2 * number, start), end
+        ):
+            return False
+        self._added.add((number, head, tail))
+        for kind, step, code, other in (
+            (edge.head_type, 2 * number, start, end),
+            (edge.tail_type, 2 * number + 1, end, start),
+        ):
+            if kind == "User":
+                self._acts.setdefault(code, Acts()).ends.setdefault(step, []).append(other)
+        return True
+
+    def _add_rating(self, user: str, item: str, rating: float) -> bool:
         new = False
         for number, edge, node in self._meaning.nodes(user, rating):
             # One of the two edges user → node → item.
-            if edge.head_type == "User":
-                new |= growth.add(number, code, growth.new_node(edge.tail_type, node))
-            else:
-                new |= growth.add(number, growth.new_node(edge.head_type, node), item)
-        growth.rate(code, item, rating, self._own(code, item))
+            new |= self._add(number, *((user, node) if edge.head_type == "User" else (node, item)))
+        self._acts.setdefault(self._user(user), Acts()).ratings[self._item(item)] = rating
         return new
 
     def _on_scale(self, rating: float) -> None:
@@ -782,8 +756,6 @@ class GraphMemory:
                 f"a rating of {rating:g} is off the scale", where=f"scale {self.scale.name}"
             )
 
-    def _name(self, kind: str, code: int) -> str:
-        ids = self._base.index.ids(kind)
-        if code < len(ids):
-            return str(ids[code])
-        return list(self._growth.nodes[kind])[code - len(ids)]
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

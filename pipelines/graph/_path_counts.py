@@ -1,28 +1,25 @@
-"""Counts of paths of a graph memory: the shared base, and what one user added to it.
+"""Counts of paths of a graph memory: those of the release, and the walks of one user.
 
 With L and R the counts of walks from items to the middle of a path, s(x, y) needs one row of
 L·Rᵀ at a time. All right sides stand beside each other in one matrix, so the row, summed over
 all paths, is one product of a matrix and a vector; nothing of items × items is ever stored.
 
-Additions are kept as differences to the shared base, so that a memory of one simulated user
-holds that user's own edges and nothing else. An edge changes the counts of a walk W from items
-by (walks that end where it begins) × (walks that begin where it ends); only those entries are
-touched, which makes the cost of adding the degree of its ends and not the size of the graph.
+What a user does changes that user's row and nothing else: its walks begin with the added edges,
+and the items that it acted on are reached over itself (decision 34).
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from threading import Lock
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from pipelines.graph._index import GraphIndex, round_trips
+from pipelines.graph._index import GraphIndex, half_matrix, round_trips
 from pipelines.graph._metapaths import MetaPath, MetaPaths
+from pipelines.graph._pathsim import combine
 from pipelines.graph._schema import Step
 
 Vector = npt.NDArray[np.float64]
@@ -58,44 +55,6 @@ class Block:
         if at < end and self.indices[at] == node + self.offset:
             return float(self.data[at])
         return 0.0
-
-
-class CountCache:
-    """The results used last, up to a number of them; threads may share it."""
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = max(1, capacity)
-        self._values: OrderedDict[int, Vector] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, key: int) -> Vector | None:
-        """The result kept under a key, or None."""
-        with self._lock:
-            found = self._values.get(key)
-            if found is not None:
-                self._values.move_to_end(key)
-            return found
-
-    def put(self, key: int, value: Vector) -> Vector:
-        """Store a result as read-only, and return it."""
-        value.flags.writeable = False
-        with self._lock:
-            self._values[key] = value
-            self._values.move_to_end(key)
-            while len(self._values) > self._capacity:
-                self._values.popitem(last=False)
-        return value
-
-    def forget(self) -> None:
-        """Drop everything."""
-        with self._lock:
-            self._values.clear()
-
-
-def frozen(values: Vector) -> Vector:
-    """The same array, made read-only."""
-    values.flags.writeable = False
-    return values
 
 
 def ranges(starts: Codes, lengths: Codes) -> Codes:
@@ -177,20 +136,6 @@ Steps = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Position of an edge type in a walk from items."""
-
-    #: Number of the walk.
-    walk: int
-    #: Whether it is walked against its direction there.
-    backward: bool
-    #: The steps from it back to the start.
-    back: Steps
-    #: The steps after it.
-    onward: Steps
-
-
-@dataclass(frozen=True, slots=True)
 class UserPath:
     """A path from a user, in the form that is fastest to evaluate."""
 
@@ -199,15 +144,21 @@ class UserPath:
     #: The walk after the first step, as a number of a walk from items; -1 if the first step leads
     #: elsewhere or there is no further one.
     rest: int
-    #: The item's walk, as a number.
+    #: The item's walk, as a number, and its steps.
     right: int
+    back: Steps
+    #: Whether the item's walk begins with the people who acted on it.
+    over_people: bool
+    #: Whether any walk of the release begins as the user's does, and whether any item has the walk.
+    begins: bool
+    ends: bool
 
 
 class PathCounts:
     """Path counts of a graph, immutable and shared by every copy of a memory.
 
     ``vectors`` are unit node embeddings of shape (items, dimension), float32, zero where an item
-    has none; ``cache_bytes`` bounds what is kept of rows that were computed.
+    has none.
     """
 
     def __init__(
@@ -215,7 +166,6 @@ class PathCounts:
         index: GraphIndex,
         paths: MetaPaths,
         vectors: npt.NDArray[np.float32] | None,
-        cache_bytes: int,
     ) -> None:
         self.index = index
         self.paths = paths
@@ -230,51 +180,34 @@ class PathCounts:
         self.item_paths = tuple((number[p.left], number[p.right]) for p in paths.items)
         self.edge_numbers = {edge: n for n, edge in enumerate(index.schema.edges)}
         self.user_paths = tuple(
-            UserPath(self.encoded(p.left), number.get(p.left[1:], -1), number[p.right])
+            UserPath(
+                self.encoded(p.left),
+                number.get(p.left[1:], -1),
+                number[p.right],
+                self.encoded(p.right),
+                p.right[0].tail_type == "User",
+                bool(index.step_matrix(p.left[0]).nnz),
+                bool(half_matrix(index, p, "right").nnz),
+            )
             for p in paths.users
         )
         self.matrix, self.blocks, self.held = joined_blocks(index, self.walks, self._right_sides())
         self.columns = self.matrix.shape[1]
         self._block_of = block_numbers(self.blocks, self.held, self.columns)
         self.item_trips: Vector = _total(index, paths.items, self.items)
-        self.user_item_trips: Vector = _total(index, paths.users, self.items, "right")
+        taking_part = [
+            path
+            for path, steps in zip(paths.users, self.user_paths, strict=True)
+            if steps.begins and steps.ends
+        ]
+        #: Over the user paths that have an instance in the release.
+        self.user_item_trips: Vector = _total(index, taking_part, self.items, "right")
         self._twice, self._crossed = self._weights()
         self._by_column = self.matrix.tocsc()
-        self._column_sizes = np.diff(self._by_column.indptr)
-        capacity = max(8, cache_bytes // (8 * max(1, self.items)))
-        self._rows: CountCache = CountCache(capacity // 2)
-        self._cosines: CountCache = CountCache(capacity // 4)
-        self.users: CountCache = CountCache(capacity // 4)
-        self._list_places()
-
-    def counts(self, item: int) -> Vector:
-        """Path instances from an item to every item, over all paths; of shape (items,)."""
-        found = self._rows.get(item)
-        if found is None:
-            weights = np.zeros(self.columns)
-            start, end = self.matrix.indptr[item], self.matrix.indptr[item + 1]
-            columns = self.matrix.indices[start:end]
-            weights[columns] = self.matrix.data[start:end] * self._twice[columns]
-            for left, right in self._crossed:
-                nodes, values = self.blocks[left].row(item)
-                weights[self.blocks[right].offset + nodes] += values
-            found = self._rows.put(item, self.spread(weights))
-        return found
-
-    def spread(self, weights: Vector) -> Vector:
-        """The product of the matrix with weights of its columns; of shape (items,)."""
-        columns = np.flatnonzero(weights)
-        touched = int(self._column_sizes[columns].sum())
-        # Gathering costs several passes over what it touches, the product one over everything.
-        if touched * 8 < self.matrix.nnz:
-            by = self._by_column
-            at = ranges(by.indptr[columns], self._column_sizes[columns])
-            values = by.data[at] * np.repeat(weights[columns], self._column_sizes[columns])
-            return summed(by.indices[at], values, self.items)
-        return np.asarray(self.matrix @ weights)
+        self._adjacency: dict[int, tuple[Codes, Codes]] = {}
 
     def counts_of(self, items: Codes) -> Vector:
-        """:meth:`counts` of several items at once, of shape (rows, items)."""
+        """Path instances from some items to every item, over all paths; (rows, items)."""
         rows = self.matrix[items]
         weights = sparse.csr_array(
             (rows.data * self._twice[rows.indices], rows.indices, rows.indptr), shape=rows.shape
@@ -289,36 +222,12 @@ class PathCounts:
             weights = weights + sparse.csr_array((block.data[at], columns, ends), shape=rows.shape)
         return np.asarray((weights @ self._by_column.T).toarray(), dtype=np.float64)
 
-    def column(self, walk: int, node: int) -> tuple[Codes, Vector]:
-        """Items that reach a node along a right-hand walk, and how often."""
-        at = self.blocks[walk].offset + node
-        part = slice(self._by_column.indptr[at], self._by_column.indptr[at + 1])
-        return self._by_column.indices[part], self._by_column.data[part]
-
     def sum_rows(self, walk: int, items: Codes) -> Vector:
         """Sum of the rows of some items along a walk; of shape (middle nodes,)."""
         block = self.blocks[walk]
         starts = block.starts[items]
         at = ranges(starts, block.ends[items] - starts)
         return summed(block.indices[at] - block.offset, block.data[at], block.width)
-
-    def cosines(self, item: int) -> Vector | None:
-        """Cosine of an item's embedding with every item's; None if it has none."""
-        if self.vectors is None or self.embedded is None or not self.embedded[item]:
-            return None
-        found = self._cosines.get(item)
-        if found is None:
-            # Not a BLAS product: its threads wait for each other when the machine is busy.
-            cosines = np.einsum("ij,j->i", self.vectors, self.vectors[item])
-            found = self._cosines.put(item, np.clip(cosines.astype(np.float64), -1.0, 1.0))
-        return found
-
-    def exact_cosines(self, item: int, others: Codes) -> Vector:
-        """Cosines of an item's embedding with some others', NaN where one has none.
-
-        Each depends on its two vectors only, unlike those of a matrix product.
-        """
-        return self.pair_cosines(np.broadcast_to(np.intp(item), others.shape), others)
 
     def pair_cosines(self, items: Codes, others: Codes) -> Vector:
         """Cosines of pairs of items, NaN where either has no embedding; of shape (pairs,)."""
@@ -345,18 +254,13 @@ class PathCounts:
             self._block_of[columns], row[columns] * self.matrix.data[part], max(self.held) + 1
         )
 
-    def forget(self) -> None:
-        """Drop all results that were kept."""
-        for kept in (self._rows, self._cosines, self.users):
-            kept.forget()
-
     def encoded(self, walk: Walk) -> Steps:
         """A walk as numbers: twice that of the edge type, and one more against its direction."""
         return tuple(2 * self.edge_numbers[step.edge] + step.backward for step in walk)
 
     def neighbours(self, step: int, node: int) -> Codes:
         """Nodes that an encoded step leads to from a node, ascending; none if it is new."""
-        known = self._adjacency[step]
+        known = self._adjacency.get(step)
         if known is None:
             edge = self.index.schema.edges[step >> 1]
             there = Step(edge.head_type, edge.relation, edge.tail_type, edge, False)
@@ -367,38 +271,18 @@ class PathCounts:
             return indices[:0]
         return indices[indptr[node] : indptr[node + 1]]
 
-    def _list_places(self) -> None:
-        """Index the positions of each edge type in the walks, and the counts that a walk enters."""
-        edges = self.index.schema.edges
-        self._adjacency: list[tuple[Codes, Codes] | None] = [None] * (2 * len(edges))
-        self.places: tuple[list[Place], ...] = tuple([] for _ in edges)
-        for number, walk in enumerate(self.walks):
-            steps = self.encoded(walk)
-            for at, step in enumerate(steps):
-                back = tuple(s ^ 1 for s in reversed(steps[:at]))
-                self.places[step >> 1].append(Place(number, bool(step & 1), back, steps[at + 1 :]))
-        count = range(len(self.walks))
-        #: By walk: symmetric item paths and user paths in whose round trips its square is.
-        self.item_squares = [self.item_paths.count((n, n)) for n in count]
-        self.user_squares = [sum(p.right == n for p in self.user_paths) for n in count]
-        #: By walk: for each of its middle nodes, whether walks that meet it there reach the node.
-        self.met = [self._reached(n) for n in count]
-        #: By walk: the other side of each item path that is not symmetric.
-        self.crossed_with = [
-            [b for a, b in self._crossed if a == n] + [a for a, b in self._crossed if b == n]
-            for n in count
-        ]
-
-    def _reached(self, right: int) -> npt.NDArray[np.bool_]:
-        out = np.zeros(self.blocks[right].width, dtype=np.bool_)
-        for left in {a for a, b in self.item_paths if b == right}:
-            block = self.blocks[left]
-            if self.held[left] >= 0:
-                sizes = self._column_sizes[block.offset : block.offset + block.width]
-                out |= sizes > 0
-            else:
-                out[block.indices] = True
-        return out
+    def walk(self, starts: Iterable[int], steps: Steps) -> dict[int, float]:
+        """Number of walks along some steps from some nodes, by end."""
+        ends: dict[int, float] = {}
+        for start in starts:
+            ends[start] = ends.get(start, 0.0) + 1.0
+        for step in steps:
+            onward: dict[int, float] = {}
+            for node, ways in ends.items():
+                for end in self.neighbours(step, node).tolist():
+                    onward[end] = onward.get(end, 0.0) + ways
+            ends = onward
+        return ends
 
     def _right_sides(self) -> tuple[int, ...]:
         """Walks that stand on the right of a path, those of one history beside each other."""
@@ -439,174 +323,29 @@ def _total(index: GraphIndex, paths: Iterable[MetaPath], size: int, side: str = 
     total = np.zeros(size)
     for path in paths:
         total += round_trips(index, path, side)
-    return frozen(total)
+    total.flags.writeable = False
+    return total
 
 
-#: Differences of one walk's counts: by item, then node; and by node, then item.
-_Rows = dict[int, dict[int, float]]
+@dataclass(slots=True)
+class Acts:
+    """What one user did beyond the release."""
+
+    #: Codes of the nodes that were acted on, by encoded step.
+    ends: dict[int, list[int]] = field(default_factory=dict)
+    #: Latest rating by item code, on the memory's scale.
+    ratings: dict[int, float] = field(default_factory=dict)
+
+    def copy(self) -> Acts:
+        """The same acts; what is added to one does not reach the other."""
+        ends = {step: list(nodes) for step, nodes in self.ends.items()}
+        return Acts(ends, dict(self.ratings))
 
 
-class AddedCounts:
-    """Additions to a base. Cloned by the first of several owners who adds again.
-
-    Attributes
-    ----------
-    nodes
-        Codes of new nodes by type and id; they go on where the base's end.
-    rows, columns
-        Differences per walk of ``base.walks``.
-    old_nodes
-        Keys of `columns` that walks of the base reach, too.
-    item_trips, user_item_trips
-        Differences of the round trips, by item.
-    ratings
-        By user, then item: on the memory's scale.
-    rated
-        By item: sum and number of ratings added.
-    edges
-        Number of edges added, inverses not counted.
-    """
-
-    def __init__(self, base: PathCounts) -> None:
-        walks = range(len(base.walks))
-        self.base = base
-        self.nodes: dict[str, dict[str, int]] = {}
-        self.rows: list[_Rows] = [{} for _ in walks]
-        self.columns: list[_Rows] = [{} for _ in walks]
-        self.old_nodes: list[set[int]] = [set() for _ in walks]
-        self.item_trips: dict[int, float] = {}
-        self.user_item_trips: dict[int, float] = {}
-        self.ratings: dict[int, dict[int, float]] = {}
-        self.rated: dict[int, tuple[float, int]] = {}
-        self.edges = 0
-        self._next: dict[int, dict[int, list[int]]] = {}
-        self._seen: set[tuple[int, int, int]] = set()
-
-    def clone(self) -> AddedCounts:
-        """A copy that shares nothing but the base."""
-        other = AddedCounts(self.base)
-        other.nodes = {kind: dict(codes) for kind, codes in self.nodes.items()}
-        other.rows = [_clone(rows) for rows in self.rows]
-        other.columns = [_clone(columns) for columns in self.columns]
-        other.old_nodes = [set(nodes) for nodes in self.old_nodes]
-        other.item_trips = dict(self.item_trips)
-        other.user_item_trips = dict(self.user_item_trips)
-        other.ratings = {user: dict(given) for user, given in self.ratings.items()}
-        other.rated = dict(self.rated)
-        other.edges = self.edges
-        other._next = {
-            step: {node: list(ends) for node, ends in lists.items()}
-            for step, lists in self._next.items()
-        }
-        other._seen = set(self._seen)
-        return other
-
-    def code(self, kind: str, name: str) -> int | None:
-        """Code of a node of the base or added, or None."""
-        code = self.base.index.codes(kind).get(name)
-        return code if code is not None else self.nodes.get(kind, {}).get(name)
-
-    def new_node(self, kind: str, name: str) -> int:
-        """Code of a node, which is made if there is none."""
-        code = self.code(kind, name)
-        if code is None:
-            added = self.nodes.setdefault(kind, {})
-            code = added[name] = self.base.index.count(kind) + len(added)
-        return code
-
-    def add(self, edge: int, head: int, tail: int) -> bool:
-        """Add an edge of a type (its number) and its inverse; False if it was there before."""
-        key = (edge, head, tail)
-        forward, backward = 2 * edge, 2 * edge + 1
-        if key in self._seen or _holds(self.base.neighbours(forward, head), tail):
-            return False
-        # The walks up to the edge must not use it yet, those after it may: so each new
-        # instance of a walk that takes the edge more than once is counted at one place.
-        places = self.base.places[edge]
-        before = [self.walk(tail if p.backward else head, p.back) for p in places]
-        self._seen.add(key)
-        self._next.setdefault(forward, {}).setdefault(head, []).append(tail)
-        self._next.setdefault(backward, {}).setdefault(tail, []).append(head)
-        for place, items in zip(places, before, strict=True):
-            after = self.walk(head if place.backward else tail, place.onward)
-            for item, ways in items.items():
-                for node, onward in after.items():
-                    self._change(place.walk, item, node, ways * onward)
-        self.edges += 1
-        return True
-
-    def rate(self, user: int, item: int, rating: float, before: float | None) -> None:
-        """Keep a rating, in the place of an earlier one of the same user."""
-        self.ratings.setdefault(user, {})[item] = rating
-        total, count = self.rated.get(item, (0.0, 0))
-        change = (rating, 1) if before is None else (rating - before, 0)
-        self.rated[item] = (total + change[0], count + change[1])
-
-    def added(self) -> list[tuple[int, int, int]]:
-        """Every added edge: number of its type, head and tail, ordered."""
-        return sorted(self._seen)
-
-    def reached(self, step: int, node: int) -> Codes:
-        """Nodes that a step leads to from a node, in the base and added."""
-        known = self.base.neighbours(step, node)
-        added = self._next.get(step, {}).get(node)
-        if not added:
-            return known
-        return np.concatenate([known, np.asarray(added, dtype=known.dtype)])
-
-    def walk(self, start: int, steps: Steps) -> dict[int, float]:
-        """Number of walks along some steps from a node, by end."""
-        ends = {start: 1.0}
-        for step in steps:
-            onward: dict[int, float] = {}
-            for node, ways in ends.items():
-                for end in self._ends(step, node):
-                    onward[end] = onward.get(end, 0.0) + ways
-            ends = onward
-        return ends
-
-    def value(self, walk: int, item: int, node: int) -> float:
-        """Walks from an item to a node now."""
-        added = self.rows[walk].get(item)
-        return self.base.blocks[walk].value(item, node) + (added.get(node, 0.0) if added else 0.0)
-
-    def _ends(self, step: int, node: int) -> Iterator[int]:
-        yield from self.base.neighbours(step, node).tolist()
-        yield from self._next.get(step, {}).get(node, ())
-
-    def _change(self, walk: int, item: int, node: int, by: float) -> None:
-        """Change one count, and the round trips that it is part of."""
-        base = self.base
-        old = self.value(walk, item, node)
-        square = by * (2.0 * old + by)
-        own = square * base.item_squares[walk]
-        for other in base.crossed_with[walk]:
-            own += by * self.value(other, item, node)
-        if own:
-            self.item_trips[item] = self.item_trips.get(item, 0.0) + own
-        if base.user_squares[walk]:
-            more = square * base.user_squares[walk]
-            self.user_item_trips[item] = self.user_item_trips.get(item, 0.0) + more
-        row = self.rows[walk].setdefault(item, {})
-        row[node] = row.get(node, 0.0) + by
-        met = base.met[walk]
-        if node < len(met) and met[node]:
-            self.old_nodes[walk].add(node)
-        column = self.columns[walk].setdefault(node, {})
-        column[item] = column.get(item, 0.0) + by
-
-
-def _clone(rows: _Rows) -> _Rows:
-    return {key: dict(row) for key, row in rows.items()}
-
-
-def _holds(codes: Codes, code: int) -> bool:
+def holds(codes: Codes, code: int) -> bool:
+    """Whether ascending codes have one."""
     at = codes.searchsorted(code)
     return bool(at < len(codes) and codes[at] == code)
-
-
-#: From this many entries on, NumPy is faster than a loop.
-_MANY = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -617,94 +356,100 @@ class UserWalks:
     #: are the product of the item's row with it.
     weights: Vector
     #: Path instances from the user back to itself.
-    own: float
-    #: Contributions of additions to the counts: counts by item, and their factor.
-    grown: list[tuple[dict[int, float], float]]
+    round_trips: float
+    #: Path instances from each item back to it, of shape (items,).
+    item_trips: Vector
+    #: Path instances from the user over added edges, by item code.
+    over_acts: dict[int, float]
+
+    def similarity(self, counts: Vector) -> Vector:
+        """s(u, y) of the user and every item, of shape (items,), 0 to 1.
+
+        ``counts``, which are changed, are the product of the matrix with the weights.
+        """
+        for item, more in self.over_acts.items():
+            counts[item] += more
+        return combine(counts, np.asarray(self.round_trips), self.item_trips)
 
 
-def user_walks(base: PathCounts, growth: AddedCounts, user: int) -> UserWalks:
-    """Walks of a user, with additions."""
+def user_walks(base: PathCounts, user: int, acts: Acts | None) -> UserWalks:
+    """Walks of a user, as in a graph that has the user's acts, too."""
     weights = np.zeros(base.columns)
-    own = 0.0
-    grown: list[tuple[dict[int, float], float]] = []
+    back = 0.0
+    trips = base.user_item_trips.copy() if acts else base.user_item_trips
+    over_acts: dict[int, float] = {}
     sums: dict[tuple[int, bytes], Vector] = {}
-    for path in base.user_paths:
-        known, new = _profile(base, growth, path, user, sums)
+    for path, declared in zip(base.user_paths, base.paths.users, strict=True):
+        over = _over_user(base, path, user, acts) if acts and path.over_people else {}
+        begins = path.begins or bool(acts and path.walk[0] in acts.ends)
+        # A path without an instance takes no part, as in the table.
+        if not (begins and (path.ends or over)):
+            continue
+        if not (path.begins and path.ends):
+            trips += round_trips(base.index, declared, "right")
+        known, new = _ends(base, path, user, acts, sums)
         # Not a BLAS product, whose threads would wait for each other on a busy machine.
-        own += float(np.einsum("i,i", known, known)) + sum(value * value for value in new.values())
+        back += float(np.einsum("i,i", known, known)) + sum(n * n for n in new.values())
         block = base.blocks[path.right]
         weights[block.offset : block.offset + block.width] += known
-        for node, items in growth.columns[path.right].items():
-            weight = float(known[node]) if node < len(known) else new.get(node, 0.0)
-            if weight:
-                grown.append((items, weight))
-    return UserWalks(weights, own, grown)
+        for (item, node), ways in over.items():
+            reached = float(known[node]) if node < len(known) else new.get(node, 0.0)
+            over_acts[item] = over_acts.get(item, 0.0) + ways * reached
+            trips[item] += ways * (2.0 * block.value(item, node) + ways)
+    return UserWalks(weights, back, trips, over_acts)
 
 
-def user_counts(base: PathCounts, growth: AddedCounts, user: int) -> Vector:
-    """Path instances from a user to every item and, last, back to the user: (items + 1,) counts."""
-    walks = user_walks(base, growth, user)
-    out = np.empty(base.items + 1)
-    out[:-1] = base.spread(walks.weights)
-    out[-1] = walks.own
-    for items, weight in walks.grown:
-        spread_into(out, items, weight)
-    return out
-
-
-def reached_growth(
-    base: PathCounts, growth: AddedCounts, item: int
-) -> Iterator[tuple[dict[int, float], float]]:
-    """Counts by other item that known walks of an item meet in additions, and their factor."""
-    for left, right in base.item_paths:
-        for node in growth.old_nodes[right]:
-            ways_there = base.blocks[left].value(item, node)
-            if ways_there:
-                yield growth.columns[right][node], ways_there
-
-
-def spread_into(out: Vector, entries: dict[int, float], factor: float) -> None:
-    """Add `factor` times each entry to the element it is for."""
-    if len(entries) < _MANY:
-        for at, value in entries.items():
-            out[at] += factor * value
-    else:
-        at_all = np.fromiter(entries.keys(), np.intp, len(entries))
-        out[at_all] += factor * np.fromiter(entries.values(), np.float64, len(entries))
-
-
-def _profile(
+def _ends(
     base: PathCounts,
-    growth: AddedCounts,
     path: UserPath,
     user: int,
+    acts: Acts | None,
     sums: dict[tuple[int, bytes], Vector],
 ) -> tuple[Vector, dict[int, float]]:
-    """Walks from a user to the middle of a path: to nodes of the base, and to new ones."""
-    width = base.blocks[path.right].width
+    """Numbers of walks from a user to the middle of a path: nodes of the release, new nodes."""
+    first = base.neighbours(path.walk[0], user)
+    added = acts.ends.get(path.walk[0], []) if acts else []
+    if path.rest >= 0:
+        history = np.concatenate([first, np.asarray(added, dtype=first.dtype)])
+        # `viewed` often is `rated` under another name: the same history over the same block.
+        key = (id(base.blocks[path.rest]), history.tobytes())
+        if key not in sums:
+            sums[key] = base.sum_rows(path.rest, history)
+        out = sums[key]
+    else:
+        out = np.zeros(base.blocks[path.right].width)
+        for node, ways in base.walk([*first.tolist(), *added], path.walk[1:]).items():
+            if node < len(out):
+                out[node] += ways
     new: dict[int, float] = {}
-    if path.rest < 0:
-        out = np.zeros(width)
-        for node, ways in growth.walk(user, path.walk).items():
-            _put(out, new, node, ways)
-        return out, new
-    history: Codes = growth.reached(path.walk[0], user)
-    # `viewed` often is `rated` under another name: the same history over the same block.
-    key = (id(base.blocks[path.rest]), history.tobytes())
-    if key not in sums:
-        sums[key] = base.sum_rows(path.rest, history)
-    rows = growth.rows[path.rest]
-    if not rows:
-        return sums[key], new
-    out = sums[key].copy()
-    for item in history.tolist():
-        for node, ways in rows.get(item, {}).items():
-            _put(out, new, node, ways)
+    if acts and len(path.walk) == 1:
+        new = {node: 1.0 for node in added if node >= len(out)}
+    if acts and len(path.walk) == 2:
+        # The second step leads back to the user over what it acted on.
+        back = {*acts.ends.get(path.walk[1] ^ 1, [])}
+        ways = float(len(back.intersection(first.tolist()) | back.intersection(added)))
+        if ways and user < len(out):
+            out = out.copy()
+            out[user] += ways
+        elif ways:
+            new[user] = ways
     return out, new
 
 
-def _put(out: Vector, new: dict[int, float], node: int, ways: float) -> None:
-    if node < len(out):
-        out[node] += ways
-    else:
-        new[node] = new.get(node, 0.0) + ways
+def _over_user(
+    base: PathCounts, path: UserPath, user: int, acts: Acts
+) -> dict[tuple[int, int], float]:
+    """Walks over the user that the release lacks, by item and node in the middle."""
+    step, onward = path.back[0] ^ 1, path.back[1:]
+    added = acts.ends.get(step, [])
+    if not onward:
+        return {(item, user): 1.0 for item in added}
+    out: dict[tuple[int, int], float] = {}
+    for items, starts in (
+        (added, base.neighbours(onward[0], user).tolist()),
+        ([*base.neighbours(step, user).tolist(), *added], acts.ends.get(onward[0], [])),
+    ):
+        for node, ways in base.walk(starts, onward[1:]).items() if items else ():
+            for item in items:
+                out[item, node] = out.get((item, node), 0.0) + ways
+    return out

@@ -1,14 +1,12 @@
-"""Search in a graph memory: the neighbours of one query, and of many at once.
+"""Search in a graph memory: the neighbours of many queries at once.
 
-Many queries are answered from matrices, and equal one query at a time: scores of all items, with
-cosines in single precision, only choose the few items whose exact scores decide, which are then
-computed by the formulas of a single query. Path counts are whole numbers, so that the order in
-which they are summed is irrelevant.
+Scores of all items, with cosines in single precision, only choose the few items whose exact scores
+decide. Path counts are whole numbers, so that the order in which they are summed is irrelevant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,13 +16,11 @@ import polars as pl
 
 from pipelines.config import GraphSettings
 from pipelines.graph._path_counts import (
-    AddedCounts,
+    Acts,
     Codes,
     PathCounts,
     Vector,
     ranges,
-    reached_growth,
-    spread_into,
     summed,
     user_walks,
 )
@@ -60,107 +56,6 @@ _DECIMALS = 6
 _MARGIN = 1e-5
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A neighbour by code."""
-
-    item: int
-    score: float
-    parts: Parts
-    basis: Basis
-    paths: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A query item with the graph and weights to search by."""
-
-    #: The graph.
-    base: PathCounts
-    growth: AddedCounts
-    #: Weights.
-    settings: GraphSettings
-    #: Code of the query item.
-    item: int
-    #: Counts from the user, see :func:`~pipelines.graph._path_counts.user_counts`, or None.
-    user: Vector | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Ranked:
-    """The best neighbours of a query, best first, and what their scores are made of."""
-
-    items: Codes
-    score: Vector
-    counts: Vector
-    pathsim: Vector
-    similar: Vector | None
-    cosine: Vector | None
-    trips: Vector
-
-
-def search(query: Query, k: int) -> Iterator[Found]:
-    """The best neighbours of a query, best first."""
-    ranked, x = _ranked(query, k), query.item
-    shares = _Shares(query) if ranked.counts.any() else None
-    for at, y in enumerate(ranked.items.tolist()):
-        similar = None if ranked.similar is None else float(ranked.similar[at])
-        cosine = None if ranked.cosine is None else float(ranked.cosine[at])
-        joined = bool(ranked.counts[at] > 0)
-        basis: Basis = "paths" if joined else "user" if similar else "embedding"
-        scale = 2.0 / float(ranked.trips[x] + ranked.trips[y]) if joined else 0.0
-        yield Found(
-            y,
-            float(ranked.score[at]),
-            Parts(
-                float(ranked.pathsim[at]),
-                similar,
-                None if cosine is None or np.isnan(cosine) else cosine,
-            ),
-            basis,
-            shares.of(y, scale) if shares is not None and joined else {},
-        )
-
-
-def _ranked(query: Query, k: int) -> _Ranked:
-    base, settings, x = query.base, query.settings, query.item
-    trips = _grown(base.item_trips, query.growth.item_trips)
-    lonely = trips[x] == 0
-    counts = np.zeros(base.items) if lonely else _counts(query)
-    pathsim = combine(counts, trips[x], trips)
-    scores = settings.alpha * pathsim
-    candidates = counts > 0
-    by_user: Vector | None = None
-    if query.user is not None and not lonely:
-        user_trips = _grown(base.user_item_trips, query.growth.user_item_trips)
-        by_user = combine(query.user[:-1], query.user[-1], user_trips)
-        scores += (1.0 - settings.alpha) * by_user
-        candidates |= by_user > 0
-    weight = settings.embedding_weight
-    cosines = base.cosines(x) if weight else None
-    if cosines is not None and base.embedded is not None:
-        scores += weight * cosines
-        candidates |= base.embedded
-    candidates[x] = False
-    scores[~candidates] = -np.inf
-    near = _near(scores, k)
-    exact = base.exact_cosines(x, near) if cosines is not None else None
-    similar = None if by_user is None else by_user[near]
-    rounded = _score(settings, pathsim[near], similar, exact)
-    # Ids ascend with codes, so a tie that goes to the lower code goes to the lower id.
-    order = np.lexsort((near, -rounded))[:k]
-    best = near[order]
-    return _Ranked(
-        best,
-        rounded[order],
-        counts[best],
-        pathsim[best],
-        None if similar is None else similar[order],
-        None if exact is None else exact[order],
-        trips,
-    )
-
-
 def _score(
     settings: GraphSettings, pathsim: Vector, similar: Vector | None, cosine: Vector | None
 ) -> Vector:
@@ -173,79 +68,30 @@ def _score(
     return np.asarray(np.round(total, _DECIMALS) + 0.0)
 
 
-def _counts(query: Query) -> Vector:
-    """Path instances from the query to every item, with what was added."""
-    base, growth, x = query.base, query.growth, query.item
-    known = base.counts(x)
-    if not growth.edges:
-        return known
-    out = known.copy()
+def path_shares(base: PathCounts, item: int, others: Sequence[int]) -> list[dict[str, float]]:
+    """Share of each path in s(item, other), by name, largest first, for each of the others."""
+    here = base.row(item)
+    crossed = {}
     for left, right in base.item_paths:
-        columns = growth.columns[right]
-        width = base.blocks[right].width
-        # (L + ΔL)·(R + ΔR) - L·R: new walks from x to all that is at their ends ...
-        for node, by in growth.rows[left].get(x, {}).items():
-            if node < width:
-                items, ways = base.column(right, node)
-                out[items] += by * ways
-            if node in columns:
-                spread_into(out, columns[node], by)
-    # ... and known walks from x to where something new ends.
-    for reached, ways_there in reached_growth(base, growth, x):
-        spread_into(out, reached, ways_there)
-    return out
-
-
-class _Shares:
-    """Share of each path in the counts between the query and a neighbour."""
-
-    def __init__(self, query: Query) -> None:
-        base, x = query.base, query.item
-        self._query = query
-        self._names = [path.name for path in base.paths.items]
-        self._here = base.row(x)
-        self._crossed = {}
-        for left, right in base.item_paths:
-            if left != right:
-                block = base.blocks[left]
-                nodes, ways = block.row(x)
-                dense = np.zeros(block.width)
-                dense[nodes] = ways
-                self._crossed[left, right] = dense
-
-    def of(self, y: int, scale: float) -> dict[str, float]:
-        """Path counts times `scale` by name, largest first."""
-        base, growth, x = self._query.base, self._query.growth, self._query.item
-        together = base.shared(self._here, y)
-        found = []
-        for name, (left, right) in zip(self._names, base.item_paths, strict=True):
+        if left != right:
+            nodes, ways = base.blocks[left].row(item)
+            crossed[left, right] = np.zeros(base.blocks[left].width)
+            crossed[left, right][nodes] = ways
+    out = []
+    for other in others:
+        together = base.shared(here, other)
+        scale = 2.0 / float(base.item_trips[item] + base.item_trips[other] or 1.0)
+        shares = []
+        for path, (left, right) in zip(base.paths.items, base.item_paths, strict=True):
             if left == right:
                 count = float(together[base.held[right]])
             else:
-                nodes, ways = base.blocks[right].row(y)
-                count = float(np.einsum("i,i", self._crossed[left, right][nodes], ways))
-            if growth.edges:
-                for node, by in growth.rows[left].get(x, {}).items():
-                    count += by * growth.value(right, y, node)
-                for node, by in growth.rows[right].get(y, {}).items():
-                    count += by * base.blocks[left].value(x, node)
+                nodes, ways = base.blocks[right].row(other)
+                count = float(np.einsum("i,i", crossed[left, right][nodes], ways))
             if count > 0:
-                found.append((name, float(count * scale)))
+                shares.append((path.name, count * scale))
         # Stable: paths with equal shares stay in the order they are declared in.
-        return dict(sorted(found, key=lambda pair: -pair[1]))
-
-
-def _near(scores: Vector, k: int) -> Codes:
-    """Codes of all that may be among the first `k`."""
-    bound = np.partition(scores, -k)[-k] if len(scores) > k else -np.inf
-    return np.flatnonzero((scores >= bound - _MARGIN) & (scores > -np.inf))
-
-
-def _grown(known: Vector, more: dict[int, float]) -> Vector:
-    if not more:
-        return known
-    out = known.copy()
-    spread_into(out, more, 1.0)
+        out.append(dict(sorted(shares, key=lambda pair: -pair[1])))
     return out
 
 
@@ -261,10 +107,11 @@ _BLOCK_USERS = 64
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A user (code, or None for the community alone) with the additions visible to it."""
+    """A user and what it did beyond the release."""
 
-    growth: AddedCounts
+    #: Code, or None for the community alone.
     user: int | None
+    acts: Acts | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,38 +145,28 @@ class Neighbours:
 
 
 class _Users:
-    """Path counts of readers to every item, and the part of the scores that they add."""
+    """Similarity of readers to every item, and the part of the scores that it adds."""
 
     def __init__(
         self, base: PathCounts, settings: GraphSettings, readers: Sequence[Reader]
     ) -> None:
-        self.readers = readers
-        #: Counts from each reader to every item and, last, back to itself.
-        self.counts = np.zeros((len(readers), base.items + 1))
-        self.part: Single = np.zeros((len(readers), base.items), dtype=np.float32)
+        self.alone = np.asarray([reader.user is None for reader in readers])
+        #: Of shape (readers, items), 0 to 1; 0 for the community alone.
+        self.similarity = np.zeros((len(readers), base.items))
         for low in range(0, len(readers), _BLOCK_USERS):
             some = readers[low : low + _BLOCK_USERS]
-            walks = [None if r.user is None else user_walks(base, r.growth, r.user) for r in some]
-            weights = np.zeros((base.columns, len(some)))
-            for at, walk in enumerate(walks):
-                if walk is not None:
-                    weights[:, at] = walk.weights
-            counts = self.counts[low : low + len(some)]
-            counts[:, :-1] = (base.matrix @ weights).T
-            for row, walk in zip(counts, walks, strict=True):
-                if walk is not None:
-                    row[-1] = walk.own
-                    for items, factor in walk.grown:
-                        spread_into(row, items, factor)
-            # Readers with additions are searched for one by one, with round trips of their own.
-            similar = combine(counts[:, :-1], counts[:, -1:], base.user_item_trips)
-            self.part[low : low + len(some)] = (1.0 - settings.alpha) * similar
-
-    def query(self, base: PathCounts, settings: GraphSettings, reader: int, item: int) -> Query:
-        """Query of one reader."""
-        who = self.readers[reader]
-        counts = None if who.user is None else self.counts[reader]
-        return Query(base, who.growth, settings, item, counts)
+            walks = {
+                at: user_walks(base, reader.user, reader.acts)
+                for at, reader in enumerate(some)
+                if reader.user is not None
+            }
+            if not walks:
+                continue
+            weights = np.stack([each.weights for each in walks.values()], axis=1)
+            counts = np.asarray((base.matrix @ weights).T)
+            for at, row, each in zip(walks, counts, walks.values(), strict=True):
+                self.similarity[low + at] = each.similarity(row)
+        self.part: Single = ((1.0 - settings.alpha) * self.similarity).astype(np.float32)
 
 
 class _Items:
@@ -368,7 +205,7 @@ class _Items:
         scores = self.part[rows]
         scores += by_user
         if self.excluded is not None:
-            reached = users.counts[readers, :-1] > 0
+            reached = users.similarity[readers] > 0
             reached[lonely] = False
             scores[self.excluded[rows] & ~reached] = -np.inf
         bound = _lower_bounds(scores, k)
@@ -380,15 +217,12 @@ class _Items:
     def exact(
         self, users: _Users, rows: Codes, readers: Codes, others: Codes
     ) -> tuple[Vector, Vector, Vector]:
-        """Path similarity, the user's and the cosine of pairs, as a single query has them."""
+        """Path similarity, the user's and the cosine of pairs."""
         base, items = self.base, self.codes[rows]
         trips = base.item_trips
         pathsim = combine(self.counts[rows, others], trips[items], trips[others])
-        user = combine(
-            users.counts[readers, others], users.counts[readers, -1], base.user_item_trips[others]
-        )
-        alone = np.asarray([reader.user is None for reader in users.readers])
-        user[alone[readers] | self.lonely[rows]] = np.nan
+        user = users.similarity[readers, others]
+        user[users.alone[readers] | self.lonely[rows]] = np.nan
         cosine = np.full(len(rows), np.nan)
         known = self.embedded[rows]
         if known.any():
@@ -441,7 +275,7 @@ def search_many(
     items: Codes,
     k: int,
 ) -> tuple[Codes, npt.NDArray[np.float64]]:
-    """The best k neighbours of every query, equal to those of :func:`search`.
+    """The best k neighbours of every query.
 
     ``readers`` are distinct; ``reader_of`` and ``items`` are, per query, the number of the reader
     and the code of the query item. Returns codes of neighbours, of shape (queries, k), -1 where
@@ -453,17 +287,6 @@ def search_many(
     for low in range(0, len(readers), size):
         users = _Users(base, settings, readers[low : low + size])
         queries = np.flatnonzero((reader_of >= low) & (reader_of < low + size))
-        with_additions = np.asarray([bool(r.growth.edges) for r in users.readers])
-        alone = with_additions[reader_of[queries] - low]
-        for query in queries[alone].tolist():
-            asked = users.query(base, settings, int(reader_of[query]) - low, int(items[query]))
-            found = _ranked(asked, k)
-            there = len(found.items)
-            answers.items[query, :there] = found.items
-            values = (found.score, found.pathsim, found.similar, found.cosine)
-            for into, value in zip(answers.values, values, strict=True):
-                into[query, :there] = np.nan if value is None else value
-        queries = queries[~alone]
         queries = queries[np.argsort(items[queries], kind="stable")]
         distinct, rows = np.unique(items[queries], return_inverse=True)
         for first in range(0, len(distinct), _BLOCK_ITEMS):
@@ -494,15 +317,11 @@ def user_similarities(
         at = order[bounds[number] : bounds[number + 1]]
         if reader.user is None or not len(at):
             continue
-        walks, codes = user_walks(base, reader.growth, reader.user), items[at]
+        walks, codes = user_walks(base, reader.user, reader.acts), items[at]
         entries = ranges(starts[codes], sizes[codes])
         products = base.matrix.data[entries] * walks.weights[base.matrix.indices[entries]]
         counts = summed(np.repeat(np.arange(len(codes)), sizes[codes]), products, len(codes))
-        more = reader.growth.user_item_trips
-        trips = base.user_item_trips[codes]
-        if reader.growth.edges:
-            for place, code in enumerate(codes.tolist()):
-                counts[place] += sum(by.get(code, 0.0) * factor for by, factor in walks.grown)
-                trips[place] += more.get(code, 0.0)
-        out[at] = combine(counts, np.asarray(walks.own), trips)
+        for place, code in enumerate(codes.tolist() if walks.over_acts else ()):
+            counts[place] += walks.over_acts.get(code, 0.0)
+        out[at] = combine(counts, np.asarray(walks.round_trips), walks.item_trips[codes])
     return out
