@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import yaml
 from rich.markup import escape
 
 from orchestration._interrupts import bounded_end
@@ -70,8 +71,8 @@ def run(
         str,
         typer.Option(
             "--job",
-            help="everything; one domain: movies, books, games or products; ingest; personas; or a "
-            "UI job that publishes no release, such as train_rater or train_policy.",
+            help="everything; one domain: movies, books, games, products or own; ingest; "
+            "personas; or a UI job that publishes no release, such as train_rater or train_policy.",
         ),
     ] = "everything",
     select: Annotated[
@@ -81,6 +82,19 @@ def run(
             metavar="ASSET",
             help="Run only this asset of the job, such as movies/items; may be repeated.",
         ),
+    ] = None,
+    items: Annotated[
+        Path | None,
+        typer.Option("--items", help="Items of your own: CSV, TSV, Parquet, JSON lines, RecBole."),
+    ] = None,
+    ratings: Annotated[Path | None, typer.Option("--ratings", help="Their ratings.")] = None,
+    users: Annotated[Path | None, typer.Option("--users", help="Their users, if known.")] = None,
+    columns: Annotated[
+        Path | None,
+        typer.Option("--columns", help="YAML that names their columns, such as `item: ISBN`."),
+    ] = None,
+    domain: Annotated[
+        str | None, typer.Option("--domain", help="Name of the data of your own and its release.")
     ] = None,
     settings: cli.SetOption = None,
     home: cli.HomeOption = None,
@@ -94,6 +108,10 @@ def run(
     files are left out and listed.
     """
     overrides = _overrides(home, settings, data, source, variant)
+    named = {"name": domain, "items": items, "ratings": ratings, "users": users}
+    given = {key: str(value) for key, value in named.items() if value is not None}
+    if given or columns:
+        overrides.setdefault("data", {}).setdefault("own", {}).update(given, **_columns(columns))
     tree = cli.open_settings(None, config, overrides)
     shown = _Steps(quiet=as_json)
     from pipelines.store.files import full_disk_errors
@@ -176,6 +194,23 @@ def ui(
     quiet = "ignore:Function `dev_command` is superseded"
     args = [sys.executable, "-W", quiet, "-m", "dagster", "dev", "-w", str(workspace)]
     os.execve(sys.executable, [*args, "-h", host, "-p", str(number)], env)  # noqa: S606
+
+
+def _columns(path: Path | None) -> dict[str, Any]:
+    """The columns that a file names, by meaning."""
+    from pipelines.errors import ConfigError
+
+    if path is None:
+        return {}
+    try:
+        named = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"the columns can't be read ({error})", where=str(path)) from None
+    if not isinstance(named, dict):
+        raise ConfigError(
+            "no map of columns", where=str(path), hint="expected lines such as `item: ISBN`"
+        )
+    return {"columns": {str(key): str(value) for key, value in named.items()}}
 
 
 def _overrides(
@@ -261,7 +296,9 @@ def plan_jobs(job: str, tree: Settings) -> Plan:
             JobRun("everything", select=tuple(files)),
         ]
     runs = [JobRun(name, cohorts.get(name)) for name in there]
-    left_out = [name for name in wanted if name not in there]
+    # Nobody misses data of their own where there is none, nor the others beside it.
+    missed = () if tree.data.own.named else tuple(name for name in wanted if name != "own")
+    left_out = [name for name in missed if name not in there]
     return Plan([*before, *runs], there, left_out, world.unread, world.unused)
 
 
@@ -516,7 +553,7 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
         own = home == str(home_path(load_settings().runtime.home))
         of_home = "" if own else f" --home {shlex.quote(home)}"
         argument = "" if own else f", home={home!r}"
-        first = payload["releases"][0]["domain"]
+        first = payload["releases"][0]["release"].partition("@")[0]
         generated = all(one["world"].startswith("sample") for one in payload["releases"])
         real = f"{program} run --data <folder>{of_home}"
         on_real = [(real, "run the same on real files (docs/data.md)")] if generated else []

@@ -60,6 +60,8 @@ DOMAINS: dict[str, Domain] = {
                 )
             ),
         ),
+        # Anybody's items and ratings; `data.own.name` is the name of their release.
+        Domain("own", "item", ("own",)),
     )
 }
 

@@ -40,6 +40,8 @@ def prepare_world(settings: Settings, *, base_url: str = MOVIELENS_URL) -> World
         If the home can't be written.
     """
     world = settings.world
+    if settings.data.own.named:
+        return open_world(world.folder or Path.cwd(), GIVEN, settings)
     if world.folder is not None:
         return open_world(given_folder(world.folder), GIVEN, settings)
     if world.source == "sample":
@@ -63,7 +65,11 @@ def files_fingerprint(settings: Settings) -> str:
 
     Generated and downloaded files are decided by the settings alone.
     """
-    world = settings.world
+    world, own = settings.world, settings.data.own
+    if own.named:
+        stamps = [(p, p.stat()) for p in map(Path, own.named) if p.is_file()]
+        files = [[str(p), s.st_size, s.st_mtime_ns] for p, s in stamps]
+        return identity_hash({"own": own.model_dump(mode="json"), "files": files})[:16]
     if world.folder is None:
         return identity_hash(world.identity_values())[:16]
     folder = given_folder(world.folder)

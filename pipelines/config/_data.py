@@ -52,6 +52,50 @@ class TaxonomyData(Section):
     file: str = Field("", description="`A > B > C` lines or a CSV of levels, by path or URL.")
 
 
+class OwnData(Section):
+    """A data set of one's own: items and ratings in any table format (docs/data.md)."""
+
+    name: str = Field(
+        "own",
+        pattern=r"^[a-z][a-z0-9-]{0,40}$",
+        description="Name of its release and standing cohort, such as `recipes`.",
+    )
+    items: str = Field(
+        "", description="File of items by path or URL: CSV, TSV, Parquet, JSON lines, RecBole."
+    )
+    ratings: str = Field("", description="File of ratings, by path or URL.")
+    users: str = Field("", description="File of users' age, gender and occupation, if there is.")
+    columns: dict[str, str] = Field(
+        {},
+        description="Columns by meaning (`user`, `item`, `rating`, `timestamp`, `title`, `genres`, "
+        "`year`, `description`, `age`, `gender`, `occupation`) where their names are not usual.",
+    )
+    scale: str = Field(
+        "",
+        pattern=r"^(-?[0-9.]+-[0-9.]+)?$",
+        description="Lowest and highest rating, such as `0-10`; default: the smallest usual scale "
+        "that holds all ratings.",
+    )
+    terms: str = Field("", description="Terms of the files, for the dataset card.")
+    source: str = Field(
+        "",
+        description="Publisher's declaration: an entry point of `understudy.sources`, "
+        "`module:Class` or `file.py:Class`.",
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _free(cls, name: str) -> str:
+        if name in ("movies", "books", "games", "products"):
+            raise ValueError("the name is a domain of another source")
+        return name
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Files that are named: items, ratings and, if there, users."""
+        return tuple(filter(None, (self.items, self.ratings, self.users)))
+
+
 class DataSettings(Section):
     """Variant and location of each source's original files (only their contents are hashed)."""
 
@@ -72,6 +116,7 @@ class DataSettings(Section):
         default_factory=PersonaFilesData, description="Personas to import."
     )
     taxonomy: TaxonomyData = Field(default_factory=TaxonomyData, description="Category tree.")
+    own: OwnData = Field(default_factory=OwnData, description="A data set of one's own.")
 
 
 class TraitSettings(Section):

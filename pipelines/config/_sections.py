@@ -118,7 +118,7 @@ class PersonaSettings(Section):
         description="Writer of the descriptions: `statistical` needs no model, `model` asks the "
         "engine of the section `engine`.",
     )
-    domain: Literal["movies", "books", "games", "products"] = Field(
+    domain: Literal["movies", "books", "games", "products", "own"] = Field(
         "movies",
         description="Domain whose items the configured cohort likes, unless the cohort's name "
         "begins with one (such as `books-2026`).",
@@ -512,7 +512,7 @@ class TrainingSettings(Section):
     # is hashed with all of these.
     identity: ClassVar[bool] = False
 
-    domain: Literal["movies", "books", "games"] = Field(
+    domain: Literal["movies", "books", "games", "own"] = Field(
         "movies", description="Domain of the release that the job `train_policy` trains on."
     )
     release: str = Field(

@@ -18,6 +18,7 @@ from pipelines.contracts.matching import MATCHED_DOMAINS, MATCHING
 from pipelines.contracts.published import PUBLISHED
 from pipelines.contracts.published_books import BOOKS
 from pipelines.contracts.published_games import GAMES
+from pipelines.contracts.published_own import OWN, RAW_OWN
 from pipelines.contracts.published_products import PRODUCTS
 from pipelines.contracts.raw import RAW
 from pipelines.contracts.raw_amazon import RAW_AMAZON
@@ -49,14 +50,14 @@ __all__ = [
     "Contract",
 ]
 
-RAW.update(RAW_AMAZON | RAW_FILES | RAW_STEAM)
-PUBLISHED.update(BOOKS | GAMES | PRODUCTS)
+RAW.update(RAW_AMAZON | RAW_FILES | RAW_OWN | RAW_STEAM)
+PUBLISHED.update(BOOKS | GAMES | OWN | PRODUCTS)
 PUBLISHED["movies.rater_report"] = RATER_REPORT
 PUBLISHED["movies.population"] = POPULATION
 #: Tables that mean the same in every domain: the movies' declarations are everybody's.
 _DERIVED = ("item_embeddings", "personas", "persona_embeddings", "score_plan", "preference_scores")
 _REPORTED = ("rater_report", "population", "graph_triples", "item_similarity")
-for _domain in ("books", "games", "products"):
+for _domain in ("books", "games", "products", "own"):
     for _table in _DERIVED if _domain == "products" else _DERIVED + _REPORTED:
         PUBLISHED[f"{_domain}.{_table}"] = PUBLISHED[f"movies.{_table}"]
 

@@ -70,7 +70,8 @@ class Personas(Model):
     )
     cohort: pl.String = column("Cohort, shared by personas that were generated together.")
     domain: pl.String = column(
-        "Domain of the items that the persona rates.", isin=["movies", "books", "games", "products"]
+        "Domain of the items that the persona rates.",
+        isin=["movies", "books", "games", "products", "own"],
     )
     origin: pl.String = column(
         "Origin of the persona.", isin=["sampled", "matched", "imported", "handmade"]

@@ -32,7 +32,7 @@ from pipelines.personas._matched import (
 )
 from pipelines.personas._model_reader import READER_PROMPT_VERSION, ModelReader
 from pipelines.personas._model_writer import ModelWriter
-from pipelines.personas._phrases import article, genre_phrase
+from pipelines.personas._phrases import DOMAIN_NAMES, OWN, article, genre_phrase
 from pipelines.personas._reader import (
     Reading,
     noted_readings,
@@ -51,6 +51,7 @@ CODE_VERSION = "7"
 
 __all__ = [
     "CODE_VERSION",
+    "DOMAIN_NAMES",
     "HANDMADE",
     "HANDMADE_VERSION",
     "IMPORTED",
@@ -60,6 +61,7 @@ __all__ = [
     "MIN_PEOPLE",
     "OPINION",
     "OPINIONS",
+    "OWN",
     "PARAPHRASE_DIGESTS",
     "READER_PROMPT_VERSION",
     "SUITE_GENRES",

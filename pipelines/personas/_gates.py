@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipelines.personas._lists import load_lists
-from pipelines.personas._phrases import genre_phrase
+from pipelines.personas._phrases import DOMAIN_NAMES, genre_phrase
 from pipelines.personas._reader import genres_named, read_text
 
 Fault = Literal[
@@ -177,7 +177,7 @@ def _person_faults(text: str, row: Mapping[str, Any]) -> list[Fault]:
 
 
 def _genres(row: Mapping[str, Any]) -> Sequence[str]:
-    return load_lists(row["domain"]).genres if row.get("domain") else ()
+    return load_lists(row["domain"]).genres if row.get("domain") in DOMAIN_NAMES else ()
 
 
 class TextGates:

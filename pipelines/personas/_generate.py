@@ -12,7 +12,7 @@ from pipelines.config import PersonaSettings
 from pipelines.domains import cohort_domain
 from pipelines.errors import AnswerError, ConfigError
 from pipelines.personas._attributes import sample_attributes
-from pipelines.personas._lists import load_lists
+from pipelines.personas._lists import PersonaLists, load_lists
 from pipelines.personas._writers import Writer, load_writer
 
 #: Digits of a persona's number: written out so that ids sort by number.
@@ -58,6 +58,7 @@ def generate_batches(
     batch: int = _BATCH,
     first_batch: int | None = None,
     error_budget: float = 0.0,
+    lists: PersonaLists | None = None,
 ) -> Iterator[pl.DataFrame]:
     """Like `generate`, in frames of up to `batch` rows, in the contract's order.
 
@@ -73,7 +74,7 @@ def generate_batches(
             where=f"cohort {cohort}: {count} from {start}",
         )
     writer = writer or load_writer(settings.writer)
-    lists = load_lists(cohort_domain(cohort, settings.domain))
+    lists = lists or load_lists(cohort_domain(cohort, settings.domain))
     failed: list[pl.DataFrame] = []
     edges = [start, *range(start + (first_batch or batch), start + count, batch), start + count]
     for first, end in itertools.pairwise(edges):

@@ -17,6 +17,7 @@ from pipelines.domains import cohort_domain
 from pipelines.errors import ConfigError, ContractError
 from pipelines.personas._generate import ID_DIGITS
 from pipelines.personas._lists import load_lists
+from pipelines.personas._phrases import DOMAIN_NAMES
 from pipelines.personas._reader import PRICE_TASTES, read_fields
 from pipelines.renames import RENAMED
 from pipelines.sources.persona_files import NOT_SAID
@@ -106,7 +107,8 @@ def imported(
             where="raw.persona_files",
             details={"rows": without.select("persona_id").head(10).to_dicts()},
         )
-    genres = load_lists(frame["domain"][0]).genres
+    domain = frame["domain"][0]
+    genres = load_lists(domain).genres if domain in DOMAIN_NAMES else []
     if not set(genres) >= PRICE_TASTES:
         return frame
     read = read_fields(frame, genres).drop("read")

@@ -119,27 +119,34 @@ class PersonaLists:
         return tuple(g for g, low in zip(self.genres, self.genre_ages, strict=True) if low <= age)
 
 
+#: Genres with the share of opinions about each that are favourable.
+Genres = tuple[tuple[str, float], ...]
+
+
 @cache
-def load_lists(domain: str = "movies") -> PersonaLists:
-    """The packaged lists of a domain, read and checked once.
+def load_lists(domain: str = "movies", genres: Genres = ()) -> PersonaLists:
+    """The packaged lists of a domain, read and checked once; ``genres`` replace the domain's.
 
     Raises ConfigError if there are no lists for the domain.
     """
-    return read_lists(files("pipelines.personas") / "data", domain)
+    return read_lists(files("pipelines.personas") / "data", domain, genres)
 
 
-def read_lists(folder: Path | Traversable, domain: str = "movies") -> PersonaLists:
+def read_lists(
+    folder: Path | Traversable, domain: str = "movies", own_genres: Genres = ()
+) -> PersonaLists:
     """Lists in files of the packaged form: ``ages.csv``, ``genres/<domain>.csv`` and so on.
 
     Raises ConfigError if a file or column is missing, a value is no number or a share is not
     between 0 and 1, a genre comes twice, bands leave a gap or overlap, or an age has no hobby or
     job.
     """
-    if domain not in DOMAIN_NAMES:
+    if domain not in DOMAIN_NAMES and not own_genres:
         hint = f"one of {', '.join(DOMAIN_NAMES)}"
         raise ConfigError("there are no persona lists for this domain", where=domain, hint=hint)
     ages, genders = _Rows(folder, "ages.csv"), _Rows(folder, "genders.csv")
-    names, genres = _Rows(folder, "names.csv"), _Rows(folder, f"genres/{domain}.csv")
+    names = _Rows(folder, "names.csv")
+    genres = _Rows.of(own_genres) if own_genres else _Rows(folder, f"genres/{domain}.csv")
     hobbies, jobs = _Rows(folder, "hobbies.csv"), _Rows(folder, "jobs.csv")
     surnames = _Rows(folder, "surnames.csv")
     persons = ages.numbers("persons")
@@ -225,6 +232,14 @@ class _Rows:
             self.rows: list[dict[str, Any]] = list(csv.DictReader(lines))
         if not self.rows:
             raise ConfigError("a list of the persona sampler is empty", where=str(file))
+
+    @classmethod
+    def of(cls, genres: Genres) -> _Rows:
+        """Rows of genres that stand in no file."""
+        part = object.__new__(cls)
+        part.where_from = "genres of the data"
+        part.rows = [{"genre": g, "liked": str(x), "from_age": str(MIN_AGE)} for g, x in genres]
+        return part
 
     def where(self, column: str, value: str) -> _Rows:
         """The rows that have this value."""

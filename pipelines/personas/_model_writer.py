@@ -17,7 +17,7 @@ from pipelines.llm.grammars import Grammar, PersonaGrammar, TextLimits, persona_
 from pipelines.personas._gates import Fault, TextGates
 from pipelines.personas._joint import TRAITS
 from pipelines.personas._lists import load_lists
-from pipelines.personas._phrases import genre_phrase
+from pipelines.personas._phrases import OWN, genre_phrase
 from pipelines.personas._slots import SLOTS_VERSION, introduction, slots_grammar, slots_messages
 from pipelines.prompts import (
     DOMAIN_WORDS,
@@ -345,7 +345,10 @@ class ModelWriter(Asking):
 
     def _genres_for(self, domain: str, age: int) -> tuple[str, ...]:
         """Genres that a person of that age may have an opinion of, as for sampled opinions."""
-        lists, genres = load_lists(domain), self._genres(domain)
+        genres = self._genres(domain)
+        if domain == OWN:  # no genre of one's own data is only for adults
+            return genres
+        lists = load_lists(domain)
         early = set(lists.genres).difference(lists.genres_from(age))
         # A list with nothing else on it is the user's own choice.
         return tuple(g for g in genres if g not in early) or genres

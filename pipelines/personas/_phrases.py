@@ -13,6 +13,8 @@ from pipelines.packaged import packaged_yaml
 
 #: Domains that there are phrases and genre lists for.
 DOMAIN_NAMES = ("movies", "books", "games", "products")
+#: The domain whose genres are those of its data.
+OWN = "own"
 #: Ages (years) at which the stages teen and adult begin, and adults' way of life settles.
 TEEN, ADULT, SETTLED = 13, 18, 30
 
@@ -188,7 +190,7 @@ def _fitting(section: Any, stage: tuple[str, ...]) -> Iterable[Any]:
 
 
 def _read_domain(domain: str) -> dict[str, Any]:
-    if domain not in DOMAIN_NAMES:
+    if domain not in (*DOMAIN_NAMES, OWN):
         raise ConfigError(
             "the statistical writer has no phrases for this domain",
             where=domain,

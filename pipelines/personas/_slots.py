@@ -37,7 +37,7 @@ _HOBBIES = (
     "In {their} free time {they} enjoys {hobby}, because ",
     "{Their} favorite hobby is {hobby}, since ",
 )
-_ITEMS = {"movies": "film", "books": "book", "games": "game", "products": "product"}
+_ITEMS = {"movies": "film", "books": "book", "games": "game", "products": "product", "own": "thing"}
 
 
 def introduction(name: str, age: int, job: str) -> str:
@@ -209,6 +209,31 @@ _FILLED: dict[str, tuple[tuple[Sequence[str], Sequence[str], Sequence[str]], ...
                 "one round fits between two cups of tea",
                 "his fingers are too slow for the ball",
                 "calm music and large letters",
+            ),
+        ),
+    ),
+    "own": (
+        (
+            ("Classics", "Novelties"),
+            ("Bargains",),
+            (
+                "knows every regular passenger on the early line by name",
+                "the garden is quiet after a day in traffic",
+                "they have pleased people for longer than she has lived",
+                "she likes to see what nobody tried before",
+                "the cheap ones never lasted a winter",
+                "honest work and a clear idea",
+            ),
+        ),
+        (
+            ("Classics",),
+            ("Novelties",),
+            (
+                "drinks his coffee in the same corner bakery every morning",
+                "small wheels always do what they are told to do",
+                "his father swore by them",
+                "he has seen too many come and go",
+                "care in every detail",
             ),
         ),
     ),

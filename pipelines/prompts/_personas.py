@@ -81,6 +81,14 @@ DOMAIN_WORDS = {
             "Simulation", "Sports", "Strategy",
         ),
     ),
+    "own": DomainWords(
+        "people",
+        "kinds of things",
+        "uses such things",
+        "what this person looks for in a thing of this kind, when and with whom it is used, and "
+        "what makes it be put away.",
+        ("Bargains", "Classics", "Novelties"),
+    ),
     "products": DomainWords(
         "shoppers",
         "properties of products",

@@ -167,6 +167,37 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
             7.9,
         ),
     ),
+    "own": (
+        Example(
+            {
+                **_INES,
+                "likes": ["Classics"],
+                "description": "Ines chooses slowly and stays with what has proved itself.",
+            },
+            {
+                "title": "The Old Standard",
+                "year": 1974,
+                "genres": ["Classics"],
+                "description": "Plain, well made and still the first choice of many.",
+            },
+            9.0,
+            8.4,
+        ),
+        Example(
+            {
+                **_TOBIAS,
+                "dislikes": ["Novelties"],
+                "description": "Tobias has no patience for anything that is only new.",
+            },
+            {
+                "title": "Talk of the Season",
+                "genres": ["Novelties"],
+                "description": "Everybody mentions it and nobody finishes it.",
+            },
+            2.0,
+            6.9,
+        ),
+    ),
     "products": (
         Example(
             {
@@ -289,13 +320,18 @@ class PromptStyle:
         return subject_of(self.domain)
 
 
+def _lasting(words: dict[str, Any]) -> str:
+    """Words of all domains but own data, which came later: answers were paid for by then."""
+    return repr({domain: own for domain, own in words.items() if domain != "own"})
+
+
 def rating_prompt_digest(layout: Layout = "letter") -> str:
     """SHA-256 (hex) of the layout's templates, the worked examples and the domains' words."""
     if layout == "ledger":
-        content = f"{template_digest(*_LEDGER_TEMPLATES)}\0{SUBJECTS!r}\0{ledger_words()}"
+        content = f"{template_digest(*_LEDGER_TEMPLATES)}\0{_lasting(SUBJECTS)}\0{ledger_words()}"
     else:
         names = _TEMPLATES if layout == "letter" else (*_TEMPLATES, *_PLAIN_TEMPLATES)
-        content = f"{template_digest(*names)}\0{EXAMPLES!r}\0{SUBJECTS!r}\0{_START}"
+        content = f"{template_digest(*names)}\0{_lasting(EXAMPLES)}\0{_lasting(SUBJECTS)}\0{_START}"
     return hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -449,7 +485,7 @@ def explain_messages(
 
 def list_prompt_digest() -> str:
     """SHA-256 (hex) of the templates of :func:`list_messages` and the words for each domain."""
-    content = f"{template_digest(*_LIST_TEMPLATES)}\0{SUBJECTS!r}"
+    content = f"{template_digest(*_LIST_TEMPLATES)}\0{_lasting(SUBJECTS)}"
     return hashlib.sha256(content.encode()).hexdigest()
 
 

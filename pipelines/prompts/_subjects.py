@@ -141,6 +141,19 @@ SUBJECTS: dict[str, Subject] = {
         Field("Features", ("specs",), most=8),
         (_YEAR, Field("", ("genres",), most=3)),
     ),
+    "own": Subject(
+        "item",
+        "items",
+        "use",
+        (
+            _TITLE,
+            _YEAR,
+            Field("Kinds", ("genres",), most=6),
+            Field("Properties", ("attributes",), most=8),
+        ),
+        Field("About", ("description",)),
+        (_YEAR, Field("", ("genres",), most=3)),
+    ),
     "products": Subject(
         "product",
         "products",

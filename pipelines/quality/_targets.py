@@ -29,10 +29,10 @@ def persona_targets(min_age: int = 18) -> PersonaTargets:
     import numpy as np
 
     from pipelines.domains import DOMAINS
-    from pipelines.personas import load_lists
+    from pipelines.personas import DOMAIN_NAMES, load_lists
 
     lists = load_lists()
-    by_domain = {name: load_lists(name) for name in DOMAINS}
+    by_domain = {name: load_lists(name) for name in DOMAINS if name in DOMAIN_NAMES}
     ages = tuple(
         (int(low), int(high), float(share))
         for low, high, share in zip(*lists.ages_from(min_age), strict=True)

@@ -233,14 +233,14 @@ def _persona_genres(evidence: Evidence) -> View:
 @view("personas", "joint_shares")
 def _joint_shares(evidence: Evidence) -> View:
     """One row per cohort and pair of attributes: distance from the source's joint shares."""
-    from pipelines.personas import TRAITS, joint_distances, load_lists
+    from pipelines.personas import DOMAIN_NAMES, TRAITS, joint_distances, load_lists
 
     columns = {"job", "gender", "age", "likes", "dislikes", *TRAITS}
     chosen = _chosen_by_model(evidence)
     people = (
         _sampled(evidence)
         .select("cohort", "domain", pl.col(sorted(columns)))
-        .filter(~pl.col("cohort").is_in(chosen))
+        .filter(~pl.col("cohort").is_in(chosen), pl.col("domain").is_in(DOMAIN_NAMES))
         .collect(engine="streaming")
     )
     rows = []

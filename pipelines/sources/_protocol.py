@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from pipelines.config import Settings
 from pipelines.errors import ConfigError, SourceError
 from pipelines.licences import Licence
-from pipelines.plugins import LazyClasses
+from pipelines.plugins import LazyClasses, plugin_class
 from pipelines.sources._folders import has_folder
 from pipelines.sources._rejects import Fault, RejectLog, first_fault
 from pipelines.sources.formats.files import Original, UnpackLimits, any_file
@@ -258,6 +258,7 @@ SOURCES: Mapping[str, type[Source]] = LazyClasses(
         "steam": "pipelines.sources.steam:SteamSource",
         "amazon": "pipelines.sources.amazon:AmazonSource",
         "taxonomy": "pipelines.sources.taxonomy:TaxonomySource",
+        "own": "pipelines.sources.own:OwnSource",
         "persona_files": "pipelines.sources.persona_files:PersonaFilesSource",
     }
 )
@@ -270,4 +271,15 @@ def open_source(name: str, settings: Settings) -> Source:
     """
     if name not in SOURCES:
         raise ConfigError(f"unknown source {name}", hint=f"known: {', '.join(SOURCES)}")
-    return SOURCES[name](settings)
+    declared = settings.data.own.source
+    if name != "own" or not declared:
+        return SOURCES[name](settings)
+    publisher: type[Source] = plugin_class(
+        declared,
+        {},
+        kind="source",
+        methods=("files", "read"),
+        implement="pipelines.sources.own.OwnSource",
+        group="understudy.sources",
+    )
+    return publisher(settings)

@@ -171,6 +171,12 @@ class RejectLog:
         """Up to three rejected rows of a file with the lowest lines."""
         return list(self._first.get(file, []))
 
+    def forget(self, file: str) -> None:
+        """Drop the rejected rows of a file, which is read anew; few enough not to be spilled."""
+        self._rows = [row for row in self._rows if row[0] != file]
+        self._counts.pop(file, None)
+        self._first.pop(file, None)
+
     def batches(self, rows: int = _SPILL_ROWS) -> Iterator[pl.DataFrame]:
         """All rejected rows in the order file, line, reason, text."""
         import polars as pl

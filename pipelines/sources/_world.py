@@ -18,6 +18,8 @@ GENERATED = "generated"
 GIVEN = "given"
 #: Download address of GroupLens.
 MOVIELENS_URL = "https://files.grouplens.org"
+#: Sources of a world of named files of one's own.
+_OF_OWN = ("own", "persona_files")
 #: Names that an error text shows.
 _SHOWN = 5
 
@@ -63,7 +65,9 @@ def open_world(folder: Path, origin: str, settings: Settings) -> World:
 
     Raises SourceError if no domain can be made of the files, or one can't be read.
     """
-    sources = {name: open_source(name, settings) for name in SOURCES}
+    # Files of one's own that are named are the whole world, wherever they lie.
+    own = settings.data.own.named
+    sources = {name: open_source(name, settings) for name in (_OF_OWN if own else SOURCES)}
     files = {
         name: tuple(source.files(folder)) if source.present(folder) else ()
         for name, source in sources.items()
@@ -74,10 +78,10 @@ def open_world(folder: Path, origin: str, settings: Settings) -> World:
     folders = [source.folder_name for source in sources.values()]
     given = [path for paths in files.values() for path in paths]
     given += poster_files(folder)
-    left = tuple(unread(folder, given, folders)) if origin == GIVEN else ()
+    left = tuple(unread(folder, given, folders)) if origin == GIVEN and not own else ()
     for name, source in sources.items():
         other = "" if files[name] else described(folder / source.folder_name)
-        if other and origin == GIVEN and not source.lacks(folder):
+        if other and not own and origin == GIVEN and not source.lacks(folder):
             lacks.append(
                 SourceError(
                     f"no file of {name} is read{other}",
@@ -109,6 +113,8 @@ def _name(folder: Path, origin: str, domains: frozenset[str], settings: Settings
     if "movies" in domains:
         variant = settings.world.variant if settings.world.folder else "auto"
         return find_layout(folder, variant).variant
+    if domains == {"own"}:
+        return settings.data.own.name
     return folder.name if origin == GIVEN else origin
 
 

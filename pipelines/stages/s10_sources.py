@@ -70,6 +70,7 @@ STAGES = [
         settings=lambda settings: {
             **settings.identity("world"),
             "folder": str(settings.world.folder),
+            "own": list(settings.data.own.named),
         },
         after=(ORIGINALS,),
         kinds=("file", "parquet"),

@@ -12,7 +12,7 @@ from pipelines import personas
 from pipelines.config import EngineSettings, Settings
 from pipelines.domains import DOMAINS, cohort_domain
 from pipelines.errors import ConfigError
-from pipelines.personas import HANDMADE, IMPORTED, is_matched
+from pipelines.personas import HANDMADE, IMPORTED, OWN, is_matched
 from pipelines.plugins import closing
 from pipelines.progress import advance
 from pipelines.stages._stage import Inputs, Report, Stage
@@ -48,14 +48,64 @@ def cohort(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build
     elif name.startswith(HANDMADE):
         identity = {"code": personas.HANDMADE_VERSION}
     else:
-        identity = _settings(settings, domain)
+        identity = _settings(settings, domain) | _own_genres(inputs)
         report.shown["writing"] = {"writer": settings.personas.writer}
-        report.shown["joint_shares_backed_off"] = list(personas.load_lists(domain).backed_off)
+        report.shown["joint_shares_backed_off"] = list(_lists(inputs).backed_off)
 
     def make() -> list[Table]:
         return [Table(f"{domain}.personas", _written(inputs, settings, domain, raw, report))]
 
     yield Build((f"{domain}.personas",), make, personas.CODE_VERSION, identity, {})
+
+
+#: Genres of a data set of one's own that personas have opinions of (count), and the fewest ratings
+#: from which the share of good ones counts.
+_MAX_GENRES, _MIN_RATINGS = 24, 10
+
+
+def _own_genres(inputs: Inputs) -> dict[str, Any]:
+    """Most rated genres of a data set of one's own, each with the share of ratings of 3.5 or more.
+
+    Nothing for other domains, whose genres are packaged. Raises ConfigError if no item has a genre.
+    """
+    if inputs.domain != OWN:
+        return {}
+    store = inputs.context.store
+    items = store.current(f"{OWN}.items").scan().select("item_id", genre="genres")
+    ratings = store.current(f"{OWN}.interactions").scan().select("item_id", "rating")
+    genres = (
+        items.explode("genre")
+        .drop_nulls("genre")
+        .join(ratings, on="item_id")
+        .group_by("genre")
+        .agg(ratings=pl.len(), liked=(pl.col("rating") >= 3.5).mean().round(3).clip(0.1, 0.9))
+        .sort(["ratings", "genre"], descending=[True, False])
+        .head(_MAX_GENRES)
+        .with_columns(pl.when(pl.col("ratings") >= _MIN_RATINGS).then("liked").otherwise(0.5))
+        .select("genre", "liked")
+        .collect(engine="streaming")
+        .rows()
+    )
+    chosen = inputs.context.settings.personas
+    if chosen.writer == "model" and chosen.genres == "model":
+        raise ConfigError(
+            "a model can't choose among genres of one's own data",
+            where="personas.genres",
+            hint="use `sampled`",
+        )
+    if not genres:
+        raise ConfigError(
+            "no rated item has a genre, so that personas can have no tastes",
+            where=f"{OWN}.items",
+            hint="name a column of kinds with `genres: COLUMN` in --columns",
+        )
+    return {"genres_of_data": genres}
+
+
+def _lists(inputs: Inputs) -> personas.PersonaLists:
+    """Lists that the domain's personas are drawn from."""
+    genres = _own_genres(inputs).get("genres_of_data", ())
+    return personas.load_lists(inputs.domain, tuple(genres))
 
 
 def _settings(settings: Settings, domain: str) -> dict[str, Any]:
@@ -118,7 +168,7 @@ def _written(
         # Counts of an earlier version of the cohort do not hold for this one.
         report.cohort_stats["reader"] = {}
         if settings.personas.reader == "model":
-            frames = _read_by_model(settings, frames, domain, report)
+            frames = _read_by_model(inputs, settings, frames, report)
     elif name.startswith(HANDMADE):
         frames = iter([personas.handmade_personas(domain, cohort=name)])
     else:
@@ -130,6 +180,7 @@ def _written(
             batch=settings.serving.window if asks else _STEP,
             first_batch=_FIRST if asks else None,
             error_budget=settings.serving.error_budget,
+            lists=_lists(inputs),
         )
     with closing(writer):
         for frame in frames:
@@ -147,7 +198,7 @@ def _written(
 
 
 def _read_by_model(
-    settings: Settings, frames: Iterator[pl.DataFrame], domain: str, report: Report
+    inputs: Inputs, settings: Settings, frames: Iterator[pl.DataFrame], report: Report
 ) -> Iterator[pl.DataFrame]:
     """Imported personas with the fields that a model reads from their texts."""
     from pipelines.llm.answers import AnswerStore
@@ -155,8 +206,10 @@ def _read_by_model(
 
     engine = load_engine(settings.engine, settings.serving)
     store = AnswerStore(settings.runtime.home, settings.serving)
-    genres = personas.load_lists(domain).genres
-    with personas.ModelReader(engine, domain, store=store, serving=settings.serving) as reader:
+    genres = _lists(inputs).genres
+    with personas.ModelReader(
+        engine, inputs.domain, store=store, serving=settings.serving
+    ) as reader:
         for frame in frames:
             yield reader.read_fields(frame, genres)
         report.cohort_stats["reader"] = reader.metadata()
@@ -182,6 +235,7 @@ def _stage(domain: str) -> Stage:
         open=cohort,
         settings=lambda settings: _settings(settings, domain),
         by_cohort=True,
+        after=(f"{OWN}.items", f"{OWN}.interactions") if domain == OWN else (),
         left_out=left_out,
         asks=_asked,
     )

@@ -13,7 +13,7 @@ from pipelines.contracts import CAPTIONS, MATCHING, PUBLISHED
 from pipelines.domains import DOMAINS, Domain
 from pipelines.errors import ReleaseError
 from pipelines.licences import Licence
-from pipelines.sources import SOURCES, rejected_rows
+from pipelines.sources import SOURCES, open_source, rejected_rows
 from pipelines.store import CheckRecord, Release, Snapshot
 
 __all__ = ["check", "publish", "release_name"]
@@ -156,13 +156,14 @@ def _further(
 
 
 def release_name(settings: Settings, domain: str) -> str:
-    """Name of a domain's release: that of the movies is a setting.
+    """Name of a domain's release: those of the movies and of own data are settings.
 
     >>> from pipelines.config import Settings
     >>> release_name(Settings(), "books")
     'books'
     """
-    return settings.release.name if domain == "movies" else domain
+    named = {"movies": settings.release.name, "own": settings.data.own.name}
+    return named.get(domain, domain)
 
 
 def _sources(domain: Domain) -> list[str]:
@@ -173,10 +174,13 @@ def _sources(domain: Domain) -> list[str]:
 def _licences(context: PipelineContext, domain: Domain) -> dict[str, Licence]:
     """Terms of everything that went into the release."""
     settings = context.settings
-    out = {name: SOURCES[name].licence for name in _sources(domain)}
+    out = {name: open_source(name, settings).licence for name in _sources(domain)}
     if "taxonomy" in out and not context.store.current("raw.taxonomy_categories").rows:
         del out["taxonomy"]
-    out |= personas.LICENCES
+    terms = personas.LICENCES
+    # Tastes of personas of own data are drawn from its genres, not from published shares of films'.
+    published = {"joint_shares", "genre_preferences"} if domain.name == "own" else set()
+    out |= {name: terms[name] for name in terms if name not in published}
     if settings.embedding.model == embeddings.BUNDLED:
         out[embeddings.BUNDLED] = embeddings.BUNDLED_LICENCE
     return out

@@ -35,6 +35,7 @@ MARTS: dict[str, str] = {
         "games": (*_TABLES, "training_traits"),
         "books": (*_TABLES, "training_traits"),
         "products": _TABLES,
+        "own": (*_TABLES, "training_traits"),
     }.items()
     for table in tables
 }

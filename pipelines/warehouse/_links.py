@@ -31,6 +31,9 @@ SOURCES: tuple[str, ...] = (
     "raw.amazon_meta_2018",
     "raw.amazon_reviews_2023",
     "raw.amazon_meta_2023",
+    "raw.own_items",
+    "raw.own_ratings",
+    "raw.own_users",
 )
 
 

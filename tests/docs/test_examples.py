@@ -30,7 +30,7 @@ ARGUMENTS = {
 SAYS = {
     "first_recommender.py": "mean-rating  mean rating ",
     "language_model_rater.py": "a language model.",
-    "own_data.py": "understudy run --job movies --data ",
+    "own_data.py": "understudy run --domain recipes --items ",
     "own_rater.py": ".0",
     "own_recommender.py": "newest   NDCG@20 ",
 }

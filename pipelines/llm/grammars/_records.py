@@ -27,7 +27,13 @@ if TYPE_CHECKING:
     from guidance._ast import GrammarNode
 
 #: Name of the field for what a persona wants of a domain's items, and why.
-DOMAINS = {"movies": "cinema", "books": "reading", "games": "play", "products": "shopping"}
+DOMAINS = {
+    "movies": "cinema",
+    "books": "reading",
+    "games": "play",
+    "products": "shopping",
+    "own": "taste",
+}
 _GENRE = "genre:"
 
 

@@ -20,6 +20,7 @@ import orjson
 from pipelines.sources.formats.literals import as_json
 
 __all__ = [
+    "MISSING",
     "UnreadableError",
     "boolean",
     "identifier",
@@ -40,7 +41,7 @@ class UnreadableError(ValueError):
 
 
 #: Texts that stand for no value where a number is expected, in lower case.
-_NULLS = frozenset(("", "nan", "null", "none", "na", "n/a", "<na>", "nat"))
+MISSING = frozenset(("", "nan", "null", "none", "na", "n/a", "<na>", "nat"))
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _MAX_DIGITS = 40
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
@@ -61,7 +62,7 @@ def is_missing(value: object) -> bool:
     [True, True, True, True, False, False]
     """
     if isinstance(value, str):
-        return value.strip().lower() in _NULLS
+        return value.strip().lower() in MISSING
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 

@@ -41,7 +41,7 @@ def frame(*rows):
 
 
 def test_there_is_a_schema_for_each_domain():
-    assert domains() == ("movies", "books", "games")
+    assert domains() == ("movies", "books", "own", "games")
     with pytest.raises(ConfigError, match=r"no graph schema .* music \(one of movies"):
         load_schema("music")
 

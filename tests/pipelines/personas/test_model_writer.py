@@ -187,7 +187,8 @@ def test_a_plan_states_every_attribute_and_leaves_the_reasons(domain: str) -> No
         asked.append(request)
         return draw_reply(request)
 
-    rows = sample_attributes(5, "contract", np.arange(20), load_lists(domain))
+    genres = (("Italian", 0.6), ("Thai", 0.5)) if domain == "own" else ()
+    rows = sample_attributes(5, "contract", np.arange(20), load_lists(domain, genres))
     written = writer(scripted(filled), settings(style="slots")).write(rows)
     for row, text in zip(rows.iter_rows(named=True), written["description"], strict=True):
         for stated in (row["name"], str(row["age"]), row["hobby"]):

@@ -39,6 +39,12 @@ MARTA = {
     "description": "Marta, 34, grew up on films of the 80s and watches 2 a week.",
 }
 ITEMS = {
+    "own": {
+        "title": "Dish 7",
+        "genres": ["Thai"],
+        "attributes": ["minutes: 20"],
+        "description": "Rice with lime.",
+    },
     "movies": {
         "title": "Heat",
         "year": 1995,

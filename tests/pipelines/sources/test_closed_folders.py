@@ -18,6 +18,7 @@ PLACES = {
     "steam": "steam/steam_games.json",
     "amazon": "amazon/2018/Books.json",
     "taxonomy": "taxonomy/tree.txt",
+    "own": "own/items.csv",
     "persona_files": "personas/a.txt",
 }
 
@@ -27,6 +28,7 @@ EXPECTED = {
     "steam": "steam_games.json.gz",
     "amazon": "amazon/2018/<Category>.json.gz",
     "taxonomy": "one file that ends in .txt",
+    "own": "items, ratings and users as .csv",
     "persona_files": "files that end in",
 }
 

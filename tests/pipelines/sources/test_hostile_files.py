@@ -67,11 +67,16 @@ WHOLE: dict[str, dict[str, str]] = {
     "personas-text": {"personas/a.txt": PERSONA},
     "personas-json": {"personas/a.jsonl": orjson.dumps({"persona": PERSONA}).decode() + "\n"},
     "tmdb": {"tmdb/movies.jsonl": '{"id": 1}\n'},
+    "own": {
+        "own/items.csv": "item,title,genre\na,Soup,Thai\n",
+        "own/ratings.csv": "user,item,rating\nu,a,4\n",
+    },
 }
 SOURCE = {
     "csv": "movielens", "dat": "movielens", "u": "movielens", "steam": "steam", "tmdb": "tmdb",
     "amazon-2018": "amazon", "amazon-2023": "amazon", "tree-lines": "taxonomy",
     "tree-csv": "taxonomy", "personas-text": "persona_files", "personas-json": "persona_files",
+    "own": "own",
 }  # fmt: skip
 EVERY_FILE = [(form, name) for form, files in WHOLE.items() for name in files]
 #: Forms that may be packed by gzip.

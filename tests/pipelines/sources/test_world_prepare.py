@@ -131,7 +131,7 @@ def test_every_source_says_its_terms_and_ends_with_its_rejections() -> None:
     for name, source in SOURCES.items():
         assert source.name == name
         # A user's own files are on their makers' terms, wherever those stand.
-        own = name in {"persona_files", "taxonomy"}
+        own = name in {"own", "persona_files", "taxonomy"}
         assert source.licence.url.startswith("https://") or (own and not source.licence.url)
         assert source.licence.name in source.licence.line
         assert "\n" not in source.licence.line

@@ -1,0 +1,1 @@
+{{ kept_interactions(ref('int_own__ratings')) }}

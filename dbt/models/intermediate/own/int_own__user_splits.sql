@@ -1,0 +1,3 @@
+{{ config(materialized='table') }}
+
+{{ user_splits(ref('int_own__interactions')) }}

@@ -1,0 +1,1 @@
+select user_id, item_id, split from {{ ref('int_own__user_splits') }}

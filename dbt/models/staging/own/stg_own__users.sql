@@ -1,0 +1,6 @@
+select
+    'own-user:' || user_id as user_id,
+    age_band,
+    gender,
+    occupation
+from {{ source('raw', 'own_users') }}
