@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pipelines.downloads import Download
 from pipelines.errors import SourceError
@@ -28,14 +28,10 @@ from pipelines.sources._rejects import Fault, bad_time
 from pipelines.sources.formats import values
 from pipelines.sources.formats.delimited import (
     Column,
-    CsvReader,
     DelimitedReader,
-    Kind,
     integer,
-    latin1,
     number,
     seconds,
-    text,
 )
 from pipelines.sources.formats.files import (
     UNPACK_LIMITS,
@@ -291,7 +287,7 @@ Faults = Callable[[], Sequence[Fault]]
 
 def raw_table(
     dataset: str,
-    reader: CsvReader,
+    reader: DelimitedReader,
     faults: Faults,
     work: Workspace,
     *,
@@ -345,7 +341,7 @@ def absent_table(dataset: str) -> RawTable:
     return RawTable(dataset, iter(()), None, rows_read=lambda: 0)
 
 
-def _reject_doubled(reader: CsvReader, doubled: list[pl.Series], work: Workspace) -> None:
+def _reject_doubled(reader: DelimitedReader, doubled: list[pl.Series], work: Workspace) -> None:
     if not doubled:
         return
     import polars as pl
@@ -449,22 +445,21 @@ class Films:
 
 #: IMDb's number, which other publishers write with ``tt`` and pandas as 114709.0; or nothing.
 _IMDB = r"^(?:(?:tt)?([0-9]+)(?:\.0*)?)?$"
-_USER = Column("userId", "user_id", integer("bad_id"))
-_MOVIE = Column("movieId", "movie_id", integer("bad_id"))
-_RATING = Column("rating", "rating", number("bad_rating"))
-_TIME = Column("timestamp", "timestamp", seconds("bad_timestamp"))
-_TITLE = Column("title", "title", text())
-_GENRES = Column("genres", "genres", text())
-_GENDER = Column("gender", "gender", text())
-_AGE = Column("age", "age", integer("bad_age"))
-_ZIP = Column("zip", "zip", text())
+_USER = integer("userId", "user_id", "bad_id")
+_MOVIE = integer("movieId", "movie_id", "bad_id")
+_RATING = number("rating", "rating", "bad_rating")
+_TIME = seconds("timestamp", "timestamp", "bad_timestamp")
+_TITLE, _GENRES = Column("title", "title"), Column("genres", "genres")
+_GENDER, _ZIP = Column("gender", "gender"), Column("zip", "zip")
+_AGE = integer("age", "age", "bad_age")
+_FILM, _RATED = (_MOVIE, _TITLE, _GENRES), (_USER, _MOVIE, _RATING, _TIME)
 
 _LINKS = (
     _MOVIE,
-    Column("imdbId", "imdb_id", text()),
-    Column("tmdbId", "tmdb_id", integer("bad_id", optional=True)),
+    Column("imdbId", "imdb_id"),
+    integer("tmdbId", "tmdb_id", "bad_id", optional=True),
 )
-_TAGS = (_USER, _MOVIE, Column("tag", "tag", text()), _TIME)
+_TAGS = (_USER, _MOVIE, Column("tag", "tag"), _TIME)
 
 #: ML-1M: the lowest age of each band, 1 for the youngest; occupations are numbered from 0.
 _AGE_CODES = frozenset({1, 18, 25, 35, 45, 50, 56})
@@ -481,147 +476,134 @@ _AGES = range(1, 121)
 Originals = Mapping[str, Original]
 
 
-def _flag() -> Kind:
-    return Kind(
-        "[01]", lambda flag: int(values.boolean(flag)), "bad_genre_flag", False, False, "int64"
-    )
-
-
 _ITEM = (
     _MOVIE,
     _TITLE,
-    Column("release date", "release_date", text()),
-    Column("video release date", "video_date", text()),
-    Column("IMDb URL", "url", text()),
-    *(Column(genre, f"flag {genre}", _flag()) for genre in GENRE_FLAGS),
+    *(Column(name, name) for name in ("release date", "video release date", "IMDb URL")),
+    *(
+        Column(
+            genre, f"flag {genre}", "flag", lambda cell: int(values.boolean(cell)), "bad_genre_flag"
+        )
+        for genre in GENRE_FLAGS
+    ),
 )
 
 
-def _read_csv(originals: Originals, work: Workspace) -> Iterator[RawTable]:
-    def reader(name: str, *columns: Column) -> CsvReader:
-        return CsvReader(originals[name], columns, work.reject)
+@dataclass(frozen=True, slots=True)
+class Files:
+    """A layout as it is published: how its lines are written, and the columns of each file."""
 
-    films = Films()
-    yield _films(reader("movies.csv", _MOVIE, _TITLE, _GENRES), films, work)
-    yield _ratings(
-        reader("ratings.csv", _USER, _MOVIE, _RATING, _TIME), films, SCALES["0.5-5"], work
-    )
-    if "links.csv" in originals:
-        yield raw_table(
-            "raw.movielens_links", reader("links.csv", *_LINKS), films.link_faults, work,
-            key=("movie_id",), finish=_links_published,
-        )  # fmt: skip
-    else:
-        yield absent_table("raw.movielens_links")
-    if "tags.csv" in originals:
-        yield _tags(reader("tags.csv", *_TAGS), films, work)
-    else:
-        yield absent_table("raw.movielens_tags")
-    yield absent_table("raw.movielens_users")
+    #: Files by what they hold: films, ratings, links, tags, users.
+    names: Mapping[str, str]
+    #: Columns where they are not those of every layout.
+    columns: Mapping[str, tuple[Column, ...]]
+    scale: RatingScale
+    #: Separator by file; commas, quotes and a header if there is none.
+    separators: Mapping[str, str] = field(default_factory=dict)
+    encoding: Literal["utf-8", "latin-1"] = "utf-8"
+    #: Faults of users, and whether ages and occupations are codes.
+    user_faults: Faults | None = None
+    coded: bool = False
+
+    def reader(self, held: str, originals: Originals, work: Workspace) -> DelimitedReader | None:
+        """The reader of a file; None if the layout or the folder has none."""
+        name = self.names.get(held, "")
+        if name not in originals:
+            return None
+        separator = self.separators.get(held)
+        columns = self.columns.get(held) or _COLUMNS[held]
+        return DelimitedReader(
+            originals[name],
+            columns,
+            work.reject_frame,
+            separator=separator or ",",
+            quoted=separator is None,
+            headed=separator is None,
+            encoding=self.encoding,
+        )
 
 
-def _read_dat(originals: Originals, work: Workspace) -> Iterator[RawTable]:
-    def reader(name: str, *columns: Column) -> CsvReader:
-        original = latin1(originals[name])
-        return DelimitedReader(original, columns, "::", work.reject)
-
-    films = Films()
-    yield _films(reader("movies.dat", _MOVIE, _TITLE, _GENRES), films, work)
-    yield _ratings(reader("ratings.dat", _USER, _MOVIE, _RATING, _TIME), films, SCALES["1-5"], work)
-    yield absent_table("raw.movielens_links")
-    yield absent_table("raw.movielens_tags")
-    occupation = Column("occupation", "occupation", integer("bad_occupation"))
-    yield raw_table(
-        "raw.movielens_users",
-        reader("users.dat", _USER, _GENDER, _AGE, occupation, _ZIP),
+_COLUMNS = {"films": _FILM, "ratings": _RATED, "links": _LINKS, "tags": _TAGS}
+_COLONS = dict.fromkeys(("films", "ratings", "tags", "users"), "::")
+LAYOUTS: Mapping[Format, Files] = {
+    "csv": Files(
+        {
+            n: f"{f}.csv"
+            for n, f in (("films", "movies"), *((x, x) for x in ("ratings", "links", "tags")))
+        },
+        {},
+        SCALES["0.5-5"],
+    ),
+    "dat": Files(
+        {"films": "movies.dat", "ratings": "ratings.dat", "users": "users.dat"},
+        {
+            "users": (
+                _USER,
+                _GENDER,
+                _AGE,
+                integer("occupation", "occupation", "bad_occupation"),
+                _ZIP,
+            )
+        },
+        SCALES["1-5"],
+        _COLONS,
+        "latin-1",
         partial(user_faults, _AGE_CODES, _OCCUPATION_CODES),
-        work,
-        key=("user_id",),
-        finish=lambda frame: _users_published(frame, coded=True),
-    )
-
-
-def _read_dat_tags(originals: Originals, work: Workspace) -> Iterator[RawTable]:
-    def reader(name: str, *columns: Column) -> CsvReader:
-        return DelimitedReader(originals[name], columns, "::", work.reject)
-
-    films = Films()
-    yield _films(reader("movies.dat", _MOVIE, _TITLE, _GENRES), films, work)
-    yield _ratings(
-        reader("ratings.dat", _USER, _MOVIE, _RATING, _TIME), films, SCALES["0.5-5"], work
-    )
-    yield absent_table("raw.movielens_links")
-    yield _tags(reader("tags.dat", *_TAGS), films, work)
-    yield absent_table("raw.movielens_users")
-
-
-def _read_u(originals: Originals, work: Workspace) -> Iterator[RawTable]:
-    def reader(name: str, separator: str, *columns: Column) -> CsvReader:
-        original = latin1(originals[name])
-        return DelimitedReader(original, columns, separator, work.reject)
-
-    films = Films()
-    yield _films(reader("u.item", "|", *_ITEM), films, work, finish=_flags_published)
-    yield _ratings(
-        reader("u.data", "\t", _USER, _MOVIE, _RATING, _TIME), films, SCALES["1-5"], work
-    )
-    yield absent_table("raw.movielens_links")
-    yield absent_table("raw.movielens_tags")
-    occupation = Column("occupation", "occupation", text())
-    yield raw_table(
-        "raw.movielens_users",
-        reader("u.user", "|", _USER, _AGE, _GENDER, occupation, _ZIP),
+        coded=True,
+    ),
+    "dat-tags": Files(
+        {"films": "movies.dat", "ratings": "ratings.dat", "tags": "tags.dat"},
+        {},
+        SCALES["0.5-5"],
+        _COLONS,
+    ),
+    "u": Files(
+        {"films": "u.item", "ratings": "u.data", "users": "u.user"},
+        {
+            "films": _ITEM,
+            "users": (_USER, _AGE, _GENDER, Column("occupation", "occupation"), _ZIP),
+        },
+        SCALES["1-5"],
+        {"films": "|", "ratings": "\t", "users": "|"},
+        "latin-1",
         partial(user_faults, _AGES, None),
-        work,
-        key=("user_id",),
-        finish=lambda frame: _users_published(frame, coded=False),
-    )
-
-
-#: Readers of each layout's originals.
-READERS: Mapping[Format, Callable[[Originals, Workspace], Iterator[RawTable]]] = {
-    "csv": _read_csv,
-    "dat": _read_dat,
-    "dat-tags": _read_dat_tags,
-    "u": _read_u,
+    ),
 }
 
 
-def _films(
-    reader: CsvReader,
-    films: Films,
-    work: Workspace,
-    *,
-    finish: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
-) -> RawTable:
-    return raw_table(
-        "raw.movielens_movies", reader, movie_faults, work,
-        key=("movie_id",), seen=films.add, finish=finish,
+def read_tables(layout: Files, originals: Originals, work: Workspace) -> Iterator[RawTable]:
+    """Films, ratings, links, tags and users; tables without a file have no rows."""
+    films = Films()
+
+    def table(held: str, name: str, faults: Faults, **more: Any) -> RawTable:
+        reader = layout.reader(held, originals, work)
+        dataset = f"raw.movielens_{name}"
+        return raw_table(dataset, reader, faults, work, **more) if reader else absent_table(dataset)
+
+    flags = _flags_published if "films" in layout.columns else None
+    yield table("films", "movies", movie_faults, key=("movie_id",), seen=films.add, finish=flags)
+    films.close()
+    yield table(
+        "ratings", "ratings", lambda: films.rating_faults(layout.scale),
+        key=("user_id", "movie_id"), prefer=(("timestamp", False), ("line", False)),
+        repeated="repeated_rating", finish=partial(_ratings_published, scale=layout.scale.name),
     )  # fmt: skip
-
-
-def _tags(reader: CsvReader, films: Films, work: Workspace) -> RawTable:
-    return raw_table(
-        "raw.movielens_tags", reader, films.tag_faults, work,
+    yield table("links", "links", films.link_faults, key=("movie_id",), finish=_links_published)
+    yield table(
+        "tags", "tags", films.tag_faults,
         key=("user_id", "movie_id", "tag", "timestamp"), allow_empty=True,
     )  # fmt: skip
+    yield table(
+        "users", "users", layout.user_faults or list,
+        key=("user_id",), finish=partial(_users_published, coded=layout.coded),
+    )  # fmt: skip
 
 
-def _ratings(reader: CsvReader, films: Films, scale: RatingScale, work: Workspace) -> RawTable:
+def _ratings_published(frame: pl.DataFrame, scale: str) -> pl.DataFrame:
     import polars as pl
 
-    films.close()
-    named = pl.lit(scale.name).alias("scale")
-    return raw_table(
-        "raw.movielens_ratings",
-        reader,
-        lambda: films.rating_faults(scale),
-        work,
-        key=("user_id", "movie_id"),
-        prefer=(("timestamp", False), ("line", False)),
-        repeated="repeated_rating",
-        finish=lambda frame: frame.select("user_id", "movie_id", "rating", named, "timestamp"),
-    )
+    named = pl.lit(scale).alias("scale")
+    return frame.select("user_id", "movie_id", "rating", named, "timestamp")
 
 
 def _links_published(frame: pl.DataFrame) -> pl.DataFrame:
@@ -730,4 +712,5 @@ class MovielensSource(Source):
     def read(self, folder: Path, work: Workspace) -> Iterator[RawTable]:
         """Read films, ratings, links, tags and users, in this order."""
         layout = self._layout(folder)
-        yield from READERS[layout.format](layout.originals(unpack_limits(self.settings)), work)
+        originals = layout.originals(unpack_limits(self.settings))
+        yield from read_tables(LAYOUTS[layout.format], originals, work)

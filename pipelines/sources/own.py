@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import csv
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
@@ -20,7 +19,8 @@ from pipelines.sources._folders import check_file, given_files, pick_files, rela
 from pipelines.sources._protocol import RawTable, Source, Workspace
 from pipelines.sources._rejects import Fault
 from pipelines.sources.formats import values
-from pipelines.sources.formats.lines import MAX_LINE, numbered_lines
+from pipelines.sources.formats.delimited import Column, DelimitedReader, split_record, typed
+from pipelines.sources.formats.lines import numbered_lines
 
 if TYPE_CHECKING:
     import polars as pl
@@ -69,8 +69,6 @@ _WITHIN, _SHARE = ("|", ";", "/", ","), 0.02
 #: Names of people and firms hold commas: only these separate several of them.
 _NAMES = frozenset(("authors", "author", "bookauthor", "artist", "brand", "publisher"))
 _ROWS = 100_000
-#: Lines that a quoted field may span; past them its quote counts as never closed.
-_MAX_SPAN = 20
 #: Longest value of a further column that is a property of items (characters), and columns taken.
 _MAX_VALUE, _MAX_COLUMNS = 60, 12
 #: Times of ratings: 1970 to 2100 (seconds).
@@ -111,7 +109,6 @@ class Table:
     columns: Mapping[str, str]
     work: Workspace
     rows: int = 0
-    header: Sequence[str] = field(default_factory=tuple)
     chosen: dict[str, str] = field(default_factory=dict)
 
     def batches(self) -> Iterator[Cells]:
@@ -121,44 +118,55 @@ class Table:
         """
         import polars as pl
 
-        header, rows = self._open()
-        self.header, self.chosen = header, self._choose(header)
+        header, frames = self._open()
+        self.chosen = self._choose(header)
         names = {meaning: header.index(column) for meaning, column in self.chosen.items()}
         if self.kind == "items":
             others = [n for n in range(len(header)) if n not in names.values()]
             names |= {f"+{header[n]}": n for n in others[:_MAX_COLUMNS]}
-        schema = {"line": pl.Int64, "text": pl.String} | dict.fromkeys(names, pl.String)
-        missing = pl.col(list(names)).str.strip_chars().str.to_lowercase()
-        while batch := list(islice(rows, _ROWS)):
-            picked = [
-                (line, text, *(cells[n] for n in names.values())) for line, text, cells in batch
-            ]
-            frame = pl.DataFrame(picked, schema=schema, orient="row")
-            nothing = missing.is_in(sorted(values.MISSING))
-            frame = frame.with_columns(
-                pl.when(~nothing).then(pl.col(list(names)).str.strip_chars())
+        for frame in frames:
+            cells = [pl.col(str(n)).str.strip_chars().alias(name) for name, n in names.items()]
+            missing = pl.col(list(names)).str.to_lowercase().is_in(sorted(values.MISSING))
+            frame = frame.select("line", "text", *cells)
+            yield Cells(
+                frame.with_columns(pl.when(~missing).then(pl.col(list(names)))), dict(self.chosen)
             )
-            yield Cells(frame, dict(self.chosen))
         if not self.rows:
             raise SourceError("the file has no rows", where=self.name)
 
-    def _open(self) -> tuple[list[str], Iterator[Row]]:
-        """Names of the columns, and the rows."""
+    def _open(self) -> tuple[list[str], Iterator[pl.DataFrame]]:
+        """Names of the columns, and frames of ``line``, ``text`` and numbered columns of cells."""
         low = self.path.name.lower().removesuffix(".gz")
-        if low.endswith(".parquet"):
-            return self._parquet()
-        if low.endswith((".jsonl", ".ndjson", ".json")):
-            return self._json()
-        lines = deque(islice(self._lines(), 1))
-        if not lines:
+        if low.endswith((".parquet", ".jsonl", ".ndjson", ".json")):
+            header, rows = self._parquet() if low.endswith(".parquet") else self._json()
+            return header, _frames(rows, len(header))
+        original = self.work.original(self.path, self.name)
+        first = next((line for _, line in numbered_lines(original)), b"").decode("utf-8", "replace")
+        if not first:
             raise SourceError("the file is empty", where=self.name)
-        first = lines[0][1]
         atomic = Path(low).suffix in _ATOMIC
         pieces = {s: len(first.split(s)) for s in _SEPARATORS}
         separator = "\t" if atomic else max(pieces, key=pieces.__getitem__)
-        header = [h.strip() for h in (_cells(first, separator) or first.split(separator))]
-        rows = self._split(separator, len(header), quoted=not atomic and separator != "::")
-        return header, rows
+        fields = split_record(first, separator)
+        header = fields if isinstance(fields, list) else first.split(separator)
+        reader = DelimitedReader(
+            original,
+            [Column(name, str(n)) for n, name in enumerate(header)],
+            self.work.reject_frame,
+            separator=separator,
+            quoted=not atomic and separator != "::",
+            lenient=True,
+        )
+
+        def frames() -> Iterator[pl.DataFrame]:
+            import polars as pl
+
+            for batch in reader:
+                every = pl.repeat(True, batch.frame.height, eager=True)
+                yield batch.frame.with_columns(text=batch.texts(every))
+            self.rows = reader.rows_read
+
+        return [name.strip() for name in header], frames()
 
     def _choose(self, header: Sequence[str]) -> dict[str, str]:
         """The column of each meaning."""
@@ -183,58 +191,16 @@ class Table:
             )
         return chosen
 
-    def _lines(self) -> Iterator[tuple[int, str]]:
-        """Lines as text; those that are not UTF-8 are read as Windows-1252."""
-        for number, line in numbered_lines(self.work.original(self.path, self.name)):
-            try:
-                yield number, line.decode("utf-8")
-            except UnicodeDecodeError:
-                yield number, line.decode("cp1252", "replace")
-
-    def _reject(self, line: int, reason: str, text: str) -> None:
-        self.work.reject(self.name, line, reason, text)
-
-    def _split(self, separator: str, width: int, *, quoted: bool) -> Iterator[Row]:
-        lines = self._lines()
-        next(lines)
-        waiting: deque[tuple[int, str]] = deque()
-        while (following := waiting.popleft() if waiting else next(lines, None)) is not None:
-            number, text = following
-            cells: Sequence[str] | None = text.split(separator)
-            spanned: list[tuple[int, str]] = []
-            if quoted and '"' in text:
-                record, cells = text, _cells(text, separator)
-                while cells is None and len(spanned) < _MAX_SPAN - 1:
-                    more = waiting.popleft() if waiting else next(lines, None)
-                    if more is None:
-                        break
-                    spanned.append(more)
-                    record = f"{record}\n{more[1]}"
-                    cells = _cells(record, separator)
-                if spanned and (cells is None or len(cells) != width):
-                    # The quote was never meant to open a field: following lines are read anew.
-                    waiting.extendleft(reversed(spanned))
-                    cells = None
-            self.rows += 1
-            if not text.strip():
-                self._reject(number, "blank_line", text)
-            elif len(text) > MAX_LINE:
-                self._reject(number, "too_long", text)
-            elif cells is None:
-                self._reject(number, "bad_quotes", text)
-            elif len(cells) != width:
-                self._reject(number, "wrong_columns", text)
-            else:
-                yield number, text, cells
-
     def _json(self) -> tuple[list[str], Iterator[Row]]:
         def records() -> Iterator[tuple[int, str, dict[str, Any]]]:
-            for number, text in self._lines():
+            for number, line in numbered_lines(self.work.original(self.path, self.name)):
+                text = line.decode("utf-8", "replace")
                 self.rows += 1
                 try:
                     record = values.loads(text)
                 except ValueError:
-                    self._reject(number, "not_json" if text.strip() else "blank_line", text)
+                    reason = "not_json" if text.strip() else "blank_line"
+                    self.work.reject(self.name, number, reason, text)
                     continue
                 if isinstance(record, dict):
                     yield number, text, record
@@ -245,7 +211,7 @@ class Table:
                         hint="expected one record per line; convert it, such as with `jq -c '.[]'`",
                     )
                 else:
-                    self._reject(number, "not_object", text)
+                    self.work.reject(self.name, number, "not_object", text)
 
         def rows() -> Iterator[Row]:
             for number, text, record in records():
@@ -279,20 +245,13 @@ class Table:
         return header, rows()
 
 
-def _cells(record: str, separator: str) -> list[str] | None:
-    r"""The cells of a record by RFC 4180, or with ``\"`` for a quote; None if a quote is open.
+def _frames(rows: Iterator[Row], width: int) -> Iterator[pl.DataFrame]:
+    """The rows, some at a time."""
+    import polars as pl
 
-    >>> _cells('1;"a ""b""; c"', ";"), _cells('1,"open', ","), _cells(r'"a \"b\" c",2', ",")
-    (['1', 'a "b"; c'], None, ['a "b" c', '2'])
-    """
-    if len(separator) > 1:
-        return record.split(separator)
-    for text in dict.fromkeys((record, record.replace(r"\"", '""'))):
-        try:
-            return next(csv.reader([text], delimiter=separator, strict=True))
-        except csv.Error:
-            continue
-    return None
+    cells = dict.fromkeys(map(str, range(width)), pl.String)
+    while batch := [(line, text, *found) for line, text, found in islice(rows, _ROWS)]:
+        yield pl.DataFrame(batch, {"line": pl.Int64, "text": pl.String, **cells}, orient="row")
 
 
 def _shown(value: Any) -> str | None:
@@ -304,26 +263,6 @@ def _shown(value: Any) -> str | None:
     if isinstance(value, datetime):
         return value.isoformat(" ", "seconds")
     return values.shown(value) if value is None or isinstance(value, str | dict) else str(value)
-
-
-def typed(cells: pl.Series, parse: Callable[[str], Any], dtype: Any) -> pl.Series:
-    """Cells as numbers: plain ones at once, each other one by ``parse``; null if neither."""
-    import polars as pl
-
-    result = cells.cast(dtype, strict=False)
-    odd = cells.filter(result.is_null() & cells.is_not_null()).unique()
-    parsed: dict[str, Any] = {}
-    for cell in odd:
-        try:
-            parsed[cell] = parse(cell)
-        except values.UnreadableError:
-            parsed[cell] = None
-    if not parsed:
-        return result
-    others = cells.replace_strict(
-        list(parsed), list(parsed.values()), default=None, return_dtype=dtype
-    )
-    return pl.select(pl.coalesce(result, others)).to_series().rename(cells.name)
 
 
 def seconds(cell: str) -> int:
@@ -392,8 +331,8 @@ class OwnSource(Source):
     Columns are known by their usual names, or by ``data.own.columns``. Rows of a user and an item
     that come again are filtered (the latest stays), and so are repeated items and users (the first
     stays). Rejected are, by reason: ``wrong_columns``, ``blank_line``, ``bad_quotes``,
-    ``too_long``, ``not_json``, ``not_object``, ``bad_id`` (no user or item), ``bad_rating`` (no
-    number), ``off_scale`` (beyond ``data.own.scale``) and ``bad_timestamp``.
+    ``bare_return``, ``too_long``, ``not_json``, ``not_object``, ``bad_id`` (no user or item),
+    ``bad_rating`` (no number), ``off_scale`` (beyond ``data.own.scale``) and ``bad_timestamp``.
 
     A subclass declares a publisher: its names of files, columns, scale and terms. It is named in
     ``data.own.source``, as an entry point of the group ``understudy.sources`` or by its place.
@@ -575,7 +514,7 @@ def _items(table: Table) -> Iterator[pl.DataFrame]:
             if name != "genres"
         ]
         frame = _completed(frame, "title", "year", "description")
-        year = typed(frame["year"].str.extract(r"(\d{4})"), values.whole_number, pl.Int64)
+        year = typed(frame["year"].str.extract(r"(\d{4})"), values.whole_number, pl.Int64())
         yield frame.select(
             item_id=_key("item"),
             title="title",
@@ -604,8 +543,8 @@ def _ratings(table: Table, stated: str) -> RawTable:
         for cells in table.batches():
             frame = _completed(cells.frame, "timestamp")
             cells.frame = frame.with_columns(
-                stars=typed(frame["rating"], values.number, pl.Float64),
-                seconds=typed(frame["timestamp"], seconds, pl.Int64).map_elements(
+                stars=typed(frame["rating"], values.number, pl.Float64()),
+                seconds=typed(frame["timestamp"], seconds, pl.Int64()).map_elements(
                     _in_seconds, return_dtype=pl.Int64
                 )
                 if frame["timestamp"].is_not_null().any()
@@ -680,7 +619,9 @@ def _users(table: Table) -> Iterator[pl.DataFrame]:
     for cells in table.batches():
         frame = table.work.sound(cells, [_no_key("user")], table.name)
         frame = _completed(frame, "age", "gender", "occupation")
-        years = typed(frame["age"], values.number, pl.Float64).floor().cast(pl.Int64, strict=False)
+        years = (
+            typed(frame["age"], values.number, pl.Float64()).floor().cast(pl.Int64, strict=False)
+        )
         decade = years // 10 * 10
         band = pl.select(
             pl.when(decade.is_between(0, 110))

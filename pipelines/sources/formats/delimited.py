@@ -1,34 +1,31 @@
-"""Strict CSV in bounded memory, with the exact line of every row.
+"""Separated text in bounded memory, with the exact line of every row.
 
-Bulk CSV readers are fast but lose what a rejection needs. DuckDB's ``store_rejects``, for
-one, lets an unclosed quote swallow the rest of the file as a single row, counts lines wrong
-after a quoted line break, lists some rows twice and replaces bytes that are not UTF-8. So
-lines are found first, in blocks of a few MiB; the lines of a block that match the table's
-plain form (nearly always all of them) are parsed in bulk by Arrow, and only the others one
-by one.
-
-:class:`DelimitedReader` reads text without quoting, such as MovieLens' ``::`` and tab separated
-files: a line is a row, so that a fault in one row can't reach into the next.
+Bulk readers are fast but lose what a rejection needs: DuckDB's ``store_rejects`` lets an unclosed
+quote swallow the rest of the file as a single row, counts lines wrong after a quoted line break
+and replaces bytes that are not UTF-8. So lines come first, in blocks of a few MiB: those without a
+quote are split in bulk, records with one by themselves (they may span lines), and each column is
+one cast. Cells that a cast does not take are read by :mod:`values`, each distinct one once. A row
+is rejected for the first check that is false.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pipelines.errors import SourceError
 from pipelines.progress import advance
+from pipelines.sources._rejects import Fault, first_fault
 from pipelines.sources.formats import values
-from pipelines.sources.formats.files import MadeStream, Original, Stream
+from pipelines.sources.formats.files import Original
 from pipelines.sources.formats.lines import (
     MAX_LINE,
     MAX_RECORD,
-    content_end,
     decoded,
     line_array,
+    line_blocks,
     line_starts,
     lines_at,
 )
@@ -36,29 +33,19 @@ from pipelines.sources.formats.lines import (
 if TYPE_CHECKING:
     import numpy as np
     import polars as pl
-    import pyarrow
 
-__all__ = ["Batch", "CsvReader"]
-
+__all__ = ["Batch", "Column", "DelimitedReader"]
 
 _BLOCK = 8 << 20
-#: Stands for a separator of several characters where one is needed; no text has it.
+#: A quoted field may span this many lines; past them its quote counts as never closed.
+_MAX_SPAN = 20
+#: Bytes of rows without any content, as spreadsheets write them below a table.
+_BLANK = b", \t\r\n"
+_BOM = b"\xef\xbb\xbf"
+#: Stands for a separator of several characters where one is needed; no number has it.
 _UNIT = "\x1f"
-
-
-def latin1(original: Original) -> Original:
-    """The same file as UTF-8: its bytes are ISO-8859-1, in which every byte is a character."""
-
-    def opened() -> Stream:
-        return _Latin1(original.open())
-
-    return replace(original, open=opened)
-
-
-class _Latin1(MadeStream):
-    def read(self, size: int) -> bytes:
-        data = self._stream.read(size)
-        return data if data.isascii() else data.decode("latin-1").encode()
+#: Bytes of nothing but numbers that Arrow takes at a time: they stay in the processor's cache.
+_PIECE = 256 << 10
 
 
 class _Fault(Enum):
@@ -72,92 +59,12 @@ BROKEN: Final = _Fault.BROKEN
 SPLIT: Final = _Fault.SPLIT
 
 
-@dataclass(frozen=True, slots=True)
-class RowFault:
-    """Reason for rejecting a row: a short code such as ``bad_rating``."""
-
-    reason: str
-    #: Header and content of the field at fault, if it is one field's.
-    field: str | None = None
-    value: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """Kind of value of a column."""
-
-    #: Regular expression (Rust syntax) of the form that Arrow parses to the same value as ``parse``
-    #: does.
-    plain: str
-    #: Value of a field; raises :class:`values.UnreadableError`.
-    parse: Callable[[str], Any]
-    #: Reason of a row whose field can't be parsed.
-    reason: str
-    #: Whether an empty field is a null rather than a fault.
-    optional: bool
-    #: Whether it holds free text.
-    text: bool
-    type_name: Literal["int64", "float64", "string"]
-
-    def polars(self) -> pl.DataType:
-        """The column's polars type."""
-        import polars as pl
-
-        kinds = {"int64": pl.Int64(), "float64": pl.Float64(), "string": pl.String()}
-        return kinds[self.type_name]
-
-    def arrow(self) -> pyarrow.DataType:
-        """The column's Arrow type."""
-        import pyarrow as pa
-
-        kinds = {"int64": pa.int64(), "float64": pa.float64(), "string": pa.string()}
-        return kinds[self.type_name]
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of the file: its header, the name it gets, and what it holds."""
-
-    header: str
-    name: str
-    kind: Kind
-
-
-def integer(reason: str, *, optional: bool = False) -> Kind:
-    """Whole numbers that fit 64 bits; anything else is rejected for ``reason``."""
-    plain = "[0-9]{0,18}" if optional else "[0-9]{1,18}"
-    return Kind(plain, _optional(values.whole_number, optional), reason, optional, False, "int64")
-
-
-def number(reason: str) -> Kind:
-    """Decimal numbers; anything else is rejected for ``reason``."""
-    plain = r"[0-9]{1,9}\.?[0-9]{0,9}|\.[0-9]{1,9}"
-    return Kind(plain, values.number, reason, False, False, "float64")
-
-
-def seconds(reason: str) -> Kind:
-    """Times in seconds since 1970, or dates in ISO 8601; anything else is rejected."""
-    return Kind(
-        "[0-9]{1,18}", lambda field: values.timestamp(field, 1), reason, False, False, "int64"
-    )
-
-
-def text() -> Kind:
-    """Free text, quoted or not, kept as it is."""
-    plain = r'[^",\r\n]*|"(?:[^"\r\n]|"")*"'
-    return Kind(plain, lambda field: field, "", False, True, "string")
-
-
-def _optional(parse: Callable[[str], Any], optional: bool) -> Callable[[str], Any]:
-    return lambda field: None if optional and values.is_missing(field) else parse(field)
-
-
-def split_record(record: str) -> list[str] | _Fault:
+def split_record(record: str, separator: str = ",") -> list[str] | _Fault:
     """Split by RFC 4180; a quote inside an unquoted field is a plain character.
 
     >>> split_record('7,"Good, Bad","a ""b"" c"')
     ['7', 'Good, Bad', 'a "b" c']
-    >>> split_record('7,5" disk,')
+    >>> split_record('7;5" disk;', ";")
     ['7', '5" disk', '']
     >>> split_record('7,"never closed').name
     'OPEN'
@@ -179,48 +86,93 @@ def split_record(record: str) -> list[str] | _Fault:
                 position = quote + 1 + doubled
                 if not doubled:
                     break
-            if position < end and record[position] != ",":
+            if position < end and not record.startswith(separator, position):
                 return BROKEN
             fields.append("".join(parts))
         else:
-            comma = record.find(",", position)
-            comma = end if comma < 0 else comma
-            field = record[position:comma]
+            stop = record.find(separator, position)
+            stop = end if stop < 0 else stop
+            field = record[position:stop]
             if "\n" in field or "\r" in field:
                 return SPLIT
             fields.append(field)
-            position = comma
+            position = stop
         if position >= end:
             return fields
-        position += 1
+        position += len(separator)
 
 
-def convert(fields: Sequence[str], columns: Sequence[Column]) -> tuple[Any, ...] | RowFault:
-    """Values of a row, or why it can't be taken (the first reason, from the left)."""
-    if len(fields) == 1 and not fields[0].strip():
-        return RowFault("blank_line")
-    if len(fields) != len(columns):
-        return RowFault("wrong_columns")
-    row = []
-    for field, column in zip(fields, columns, strict=True):
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the file: its header, the name it gets, and what it holds."""
+
+    header: str
+    name: str
+    #: ``text``, the type of its numbers, or ``flag`` (0 or 1).
+    kind: Literal["text", "int", "float", "flag"] = "text"
+    #: Value of a cell that a cast does not take (of a flag: of any); raises
+    #: :class:`values.UnreadableError`.
+    parse: Callable[[str], Any] = str
+    #: Reason of a row whose cell can't be read.
+    reason: str = ""
+    #: Whether a cell that stands for nothing is a null rather than a fault.
+    optional: bool = False
+
+    def dtype(self) -> pl.DataType:
+        """The column's polars type."""
+        import polars as pl
+
+        types = {"text": pl.String(), "float": pl.Float64()}
+        return types.get(self.kind, pl.Int64())
+
+    def reads(self, cell: str) -> bool:
+        """Whether the cell is one of the column."""
         try:
-            row.append(column.kind.parse(field))
+            self.parse(cell)
         except values.UnreadableError:
-            return RowFault(column.kind.reason, column.header, field)
-    return tuple(row)
+            return self.optional and values.is_missing(cell)
+        return True
 
 
-#: A quoted field may span this many lines; past them its quote counts as never closed.
-_MAX_SPAN = 20
-#: Bytes of nothing but numbers that Arrow takes at a time: they stay in the processor's cache.
-_PIECE = 256 << 10
-_NUMERIC_BYTES = b"0123456789,.\r\n"
-#: Bytes of rows without any content, as spreadsheets write them below a table.
-_BLANK = b", \t\r\n"
-_BOM = b"\xef\xbb\xbf"
+def integer(header: str, name: str, reason: str, *, optional: bool = False) -> Column:
+    """Whole numbers that fit 64 bits; anything else is rejected for ``reason``."""
+    return Column(header, name, "int", values.whole_number, reason, optional)
 
-#: Called with file, line, reason and text, and with header and content of the field at fault.
-Reject = Callable[[str, int, str, str, str | None, str | None], None]
+
+def number(header: str, name: str, reason: str) -> Column:
+    """Decimal numbers; anything else is rejected for ``reason``."""
+    return Column(header, name, "float", values.number, reason)
+
+
+def seconds(header: str, name: str, reason: str) -> Column:
+    """Times in seconds since 1970, or dates in ISO 8601; anything else is rejected."""
+    return Column(header, name, "int", lambda cell: values.timestamp(cell, 1), reason)
+
+
+def typed(
+    cells: pl.Series, parse: Callable[[str], Any], dtype: pl.DataType, *, cast: bool = True
+) -> pl.Series:
+    """Cells as numbers: plain ones by a cast, each other one by ``parse``; null if neither."""
+    import polars as pl
+
+    result = cells.cast(dtype, strict=False) if cast else pl.Series(cells.name, [None], dtype)
+    if not cast:
+        result = result.new_from_index(0, len(cells))
+    if dtype.is_float():
+        result = result.set(~result.is_finite(), None)
+    odd = cells.filter(result.is_null() & cells.is_not_null()).unique()
+    parsed: dict[str, Any] = {}
+    for cell in odd:
+        try:
+            parsed[cell] = parse(cell)
+        except values.UnreadableError:
+            parsed[cell] = None
+    if not parsed:
+        return result
+    others = cells.replace_strict(
+        list(parsed), list(parsed.values()), default=None, return_dtype=dtype
+    )
+    return pl.select(pl.coalesce(result, others)).to_series().rename(cells.name)
 
 
 @dataclass(slots=True)
@@ -231,102 +183,114 @@ class Batch:
     frame: pl.DataFrame
     #: Headers of the columns.
     headers: Mapping[str, str]
-    _raw: Callable[[], pyarrow.LargeBinaryArray]
+    _texts: Callable[[], pl.Series]
 
     def texts(self, mask: pl.Series) -> pl.Series:
         """The rows under the mask as they stand in the file, without the line end."""
-        import polars as pl
-
-        picked = pl.Series(values=self._raw()).filter(mask)
-        return picked.cast(pl.String).str.strip_chars_end("\r\n")
+        return self._texts().filter(mask)
 
 
-class CsvReader:
-    """Rows of one CSV file; iterate once per pass.
+class DelimitedReader:
+    r"""Rows of one file of separated text; iterate once per pass.
 
-    The first line must be exactly the headers of ``columns``. ``reject`` is called with (file,
-    line, reason, text, and the field's header and content if the fault is one field's) for each row
-    that can't be parsed. ``rows_read`` counts data rows met so far, parsed or rejected; blank lines
-    at the end of the file are none. ``block`` is for tests.
+    Rejected are, by reason: ``wrong_columns``, ``blank_line``, ``bad_quotes`` (a quoted field that
+    does not end, or text after its end), ``bare_return`` (a carriage return inside the line),
+    ``invalid_utf8``, ``too_long``, and the reason of the first column whose cell can't be read.
+
+    Parameters
+    ----------
+    original, columns
+        The file, and its columns in order.
+    reject
+        Called with frames ``file, line, reason, text, field, value``; the last two are header and
+        content of the cell at fault, if it is one cell's.
+    separator, quoted
+        One or more characters; whether fields may be quoted (RFC 4180).
+    headed
+        Whether the first line must be exactly the headers.
+    encoding
+        ``utf-8`` or ``latin-1``.
+    lenient
+        Whether lines that are not UTF-8 are read as Windows-1252, and ``\"`` stands for a quote.
+    block
+        Bytes read at a time; for tests.
+
+    ``rows_read`` counts data rows met so far, parsed or rejected; blank lines at the end of the
+    file are none.
     """
 
     def __init__(
         self,
         original: Original,
-        columns: tuple[Column, ...],
-        reject: Reject,
+        columns: Sequence[Column],
+        reject: Callable[[pl.DataFrame], None],
         *,
+        separator: str = ",",
+        quoted: bool = True,
+        headed: bool = True,
+        encoding: Literal["utf-8", "latin-1"] = "utf-8",
+        lenient: bool = False,
         block: int = _BLOCK,
     ) -> None:
         self.original = original
-        self.columns = columns
+        self.columns = tuple(columns)
         self.headers = {column.name: column.header for column in columns}
         self.rows_read = 0
         self._reject = reject
+        self._separator = separator
+        self._quoted = quoted
+        self._headed = headed
+        self._encoding = encoding
+        self._lenient = lenient
         self._block = block
         self._line = 1
-        # Line ends are matched outside: Arrow takes `\n` and `\r\n` alike.
-        fields = ",".join(f"(?:{c.kind.plain})" for c in columns)
-        self._plain = rf"^{fields}\r?\n?$"
-        self._numeric = not any(c.kind.text for c in columns)
-        self._numerals = _NUMERIC_BYTES
+        self._numeric = all(column.kind in ("int", "float") for column in columns)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Parsed rows, block by block; unparsable ones are rejected on the way.
+        """Parsed rows, block by block; others are rejected on the way.
 
         Raises :class:`SourceError` if the file is empty or unreadable, its header differs, or it is
         not text.
         """
-        self.rows_read, self._line, done = 0, 1, 0
-        stage = f"reading {self.original.name}"
-        with self.original.open() as stream:
-            carry, ended, header = b"", False, False
-            while not ended:
-                data = stream.read(self._block)
-                ended = not data
-                done += len(data)
-                advance(stage, done, self.original.size)
-                body = carry + data
-                if not ended:
-                    cut = body.rfind(b"\n") + 1
-                    if not cut and len(body) > MAX_RECORD:
-                        raise SourceError(
-                            f"a line is longer than {MAX_RECORD >> 20} MiB",
-                            where=f"{self.original.name}:{self._line}",
-                            hint="is this a CSV file?",
-                        )
-                    # Blank lines wait for what follows them, unless there are very many.
-                    end = content_end(body, cut, _BLANK)
-                    cut = end if cut - end <= MAX_LINE else cut
-                    body, carry = body[:cut], body[cut:]
-                else:
-                    body, carry = body[: content_end(body, len(body), _BLANK)], b""
-                if not header and (body or ended):
-                    body, header = self._skip_header(body), True
-                if body:
-                    batch, used = self._parse(body, final=ended or len(body) > MAX_RECORD)
-                    carry = body[used:] + carry
-                    if batch is not None and batch.frame.height:
-                        yield batch
+        self.rows_read, self._line = 0, 1
+        rest, begun = b"", False
+        blank = _BLANK if self._quoted else b" \t\r\n"
+        for done, block in line_blocks(self.original, self._block, blank):
+            advance(f"reading {self.original.name}", done, self.original.size)
+            body = rest + bytes(block)
+            if not begun:
+                body, begun = self._begin(body), True
+            if self._encoding == "latin-1" and not body.isascii():
+                body = body.decode("latin-1").encode()
+            batch, used = self._parse(body, final=len(body) > MAX_RECORD)
+            rest = body[used:]
+            if batch is not None and batch.frame.height:
+                yield batch
+        if not begun:
+            self._begin(b"")
+        if rest and (batch := self._parse(rest, final=True)[0]) is not None and batch.frame.height:
+            yield batch
 
     def lines(self, numbers: np.ndarray[Any, Any]) -> Iterator[tuple[int, str]]:
         """Text of the lines with these sorted numbers, in another pass over the file."""
-        return lines_at(self.original, numbers, self._block)
+        return lines_at(self.original, numbers, self._block, self._encoding)
 
-    def _skip_header(self, body: bytes) -> bytes:
-        expected = ",".join(c.header for c in self.columns)
-        where = f"{self.original.name}:1"
+    def _begin(self, body: bytes) -> bytes:
+        """The body without byte order mark and header."""
+        headers = [column.header for column in self.columns]
+        expected = self._separator.join(headers)
         if not body:
-            raise SourceError(
-                "the file is empty", where=self.original.name, hint=f"expected header {expected}"
-            )
+            what = f"expected {'header' if self._headed else 'lines of'} {expected}"
+            raise SourceError("the file is empty", where=self.original.name, hint=what)
+        body = body.removeprefix(_BOM)
+        if not self._headed:
+            return body
         end = body.find(b"\n") + 1 or len(body)
-        found = body[:end].removeprefix(_BOM).decode("utf-8", "replace").rstrip("\r\n")
-        fields = split_record(found)
-        if fields != [c.header for c in self.columns]:
+        found = body[:end].decode("utf-8", "replace").rstrip("\r\n")
+        if split_record(found, self._separator) != headers:
             raise SourceError(
                 f"the header is not the expected one: expected {expected}, found {found[:200]}",
-                where=where,
+                where=f"{self.original.name}:1",
                 hint="is this the published file?",
                 details={"expected": expected, "found": found[:500]},
             )
@@ -335,229 +299,210 @@ class CsvReader:
 
     def _parse(self, body: bytes, *, final: bool) -> tuple[Batch | None, int]:
         """Parse whole lines; return the rows and how many bytes were used."""
-        fast = self._parse_numeric(body) if self._numeric else None
-        if fast is not None:
-            return fast, len(body)
-        return self._parse_lines(body, final=final)
+        if not body:
+            return None, 0
+        numbers = self._numbers(body) if self._numeric else None
+        return (numbers, len(body)) if numbers is not None else self._lines(body, final=final)
 
-    def _parse_numeric(self, body: bytes) -> Batch | None:
+    def _numbers(self, body: bytes) -> Batch | None:
         """Rows of a block of nothing but plain numbers, or None if it holds anything else."""
         import numpy as np
         import polars as pl
         import pyarrow as pa
+        from pyarrow import csv
 
-        if body.translate(None, self._numerals):
+        if body.translate(None, f"0123456789.{self._separator}\r\n".encode()):
             return None
         # `bytes.count` of a frequent byte is ten times slower than this.
         data = np.frombuffer(body, dtype=np.uint8)
         ends, returns = data == 10, data == 13
         if returns[-1] or np.greater(returns[:-1], ends[1:]).any():
             return None  # a carriage return on its own: Arrow would end the line there
-        lines = int(np.count_nonzero(ends)) + (not body.endswith(b"\n"))
+        count = int(np.count_nonzero(ends)) + (not body.endswith(b"\n"))
+        separator = self._separator if len(self._separator) == 1 else _UNIT
+        table = body if separator != _UNIT else body.replace(self._separator.encode(), b"\x1f")
+        types = {"int": pa.int64(), "float": pa.float64()}
         try:
-            table = self._arrow(body, _PIECE)
+            rows = csv.read_csv(
+                pa.BufferReader(table),
+                csv.ReadOptions(column_names=list(self.headers), block_size=_PIECE),
+                csv.ParseOptions(delimiter=separator, quote_char=False, ignore_empty_lines=False),
+                csv.ConvertOptions(
+                    column_types={c.name: types[c.kind] for c in self.columns}, null_values=[""]
+                ),
+            )
         except pa.ArrowInvalid:
             return None
-        if table.num_rows != lines or any(
-            table[c.name].null_count and not c.kind.optional for c in self.columns
-        ):
+        required = [c.name for c in self.columns if not c.optional]
+        if rows.num_rows != count or any(rows[name].null_count for name in required):
             return None
-        numbers = np.arange(self._line, self._line + lines, dtype=np.int64)
-        frame = pl.DataFrame(table).with_columns(line=numbers)
-        self._line += lines
-        self.rows_read += lines
-        return Batch(frame, self.headers, lambda: line_array(body, line_starts(body)))
+        numbers = np.arange(self._line, self._line + count, dtype=np.int64)
+        self._line += count
+        self.rows_read += count
+        return Batch(
+            pl.DataFrame(rows).with_columns(line=numbers),
+            self.headers,
+            lambda: decoded(line_array(body, line_starts(body))).str.strip_chars_end("\r\n"),
+        )
 
-    def _parse_lines(self, body: bytes, *, final: bool) -> tuple[Batch | None, int]:
+    def _lines(self, body: bytes, *, final: bool) -> tuple[Batch | None, int]:
+        """Rows of a block, by line."""
         import numpy as np
+        import polars as pl
 
         offsets = line_starts(body)
         count = len(offsets) - 1
-        raw = line_array(body, offsets)
-        plain = decoded(raw).str.contains(self._plain).fill_null(value=False).to_numpy().copy()
-        # Arrow parses blocks of 1 MiB, which a line must not be longer than.
-        plain &= np.diff(offsets) <= MAX_LINE
-
-        rows: list[tuple[Any, ...]] = []
-        outcome: tuple[Any, ...] | RowFault
-        own: list[bytes] = []
-        keep, resume, spanned = count, 0, 0
-        for n in np.flatnonzero(~plain).tolist():
+        texts = self._decoded(line_array(body, offsets))
+        width, separator = len(self.columns), pl.lit(self._separator)
+        text = pl.col("text")
+        empty = (text.str.strip_chars() == "") & ~text.str.contains(separator, literal=True)
+        frame = pl.DataFrame({"line": np.arange(count) + self._line, "text": texts}).with_columns(
+            reason=pl.when(pl.Series(np.diff(offsets) > MAX_LINE))
+            .then(pl.lit("too_long"))
+            .when(text.is_null())
+            .then(pl.lit("invalid_utf8"))
+            .when(text.str.contains('"', literal=True) & self._quoted)
+            .then(pl.lit("quoted"))
+            .when(text.str.contains("\r", literal=True))
+            .then(pl.lit("bare_return"))
+            .when(empty)
+            .then(pl.lit("blank_line"))
+            .when(text.str.count_matches(separator, literal=True) != width - 1)
+            .then(pl.lit("wrong_columns"))
+        )
+        names = [column.name for column in self.columns]
+        quoted = np.flatnonzero((frame["reason"] == "quoted").fill_null(value=False).to_numpy())
+        records: list[tuple[Any, ...]] = []
+        faults: list[tuple[int, str, str]] = []
+        alone = np.ones(count, dtype=np.bool_)
+        keep, resume = count, 0
+        for n in quoted.tolist():
             if n < resume:
                 continue
-            if offsets[n + 1] - offsets[n] > MAX_LINE:
-                span, outcome = 1, RowFault("too_long")
-            else:
-                span, outcome = self._parse_record(body, offsets, n, final=final)
+            span, cells, record = self._record(body, offsets, n, final=final)
             if span == 0:
                 keep = n
                 break
-            plain[n : n + span] = False
-            spanned += span - 1
+            alone[n : n + span] = False
             resume = n + span
-            record = body[offsets[n] : offsets[n + span]]
-            if isinstance(outcome, RowFault):
-                shown = record.decode("utf-8", "replace").rstrip("\r\n")
-                fault = (outcome.reason, shown, outcome.field, outcome.value)
-                self._reject(self.original.name, self._line + n, *fault)
+            if isinstance(cells, str):
+                faults.append((n + self._line, cells, record))
             else:
-                rows.append((*outcome, self._line + n))
-                own.append(record)
-        plain[keep:] = False
-        batch = self._assemble(raw, np.flatnonzero(plain), rows, own)
+                records.append((*cells, n + self._line, record))
+        spanned = int(np.count_nonzero(~alone[:keep])) - len(records) - len(faults)
+        alone[keep:] = False
+        lines = frame.filter(pl.Series(alone))
+        wrong = lines.filter(pl.col("reason").is_not_null())
+        if wrong.height or faults:
+            raw = {
+                n: body[offsets[n - self._line] : offsets[n - self._line + 1]]
+                for n in wrong["line"]
+            }
+            shown = [r.decode("utf-8", "replace").rstrip("\r\n") for r in raw.values()]
+            found = wrong.select("line", "reason").with_columns(
+                text=pl.Series(shown, dtype=pl.String)
+            )
+            schema = {"line": pl.Int64, "reason": pl.String, "text": pl.String}
+            more = pl.DataFrame(faults, schema=schema, orient="row")
+            self._refuse(pl.concat([found.cast({"line": pl.Int64}), more]))
+        split = pl.col("text").str.split_exact(self._separator, width - 1)
+        rows = (
+            lines.filter(pl.col("reason").is_null())
+            .select("line", "text", cells=split.struct.rename_fields(names))
+            .unnest("cells")
+            .select(*names, pl.col("line").cast(pl.Int64), "text")
+        )
+        if records:
+            schema = {**dict.fromkeys(names, pl.String), "line": pl.Int64, "text": pl.String}
+            rows = pl.concat([rows, pl.DataFrame(records, schema=schema, orient="row")]).sort(
+                "line"
+            )
         self._line += keep
         self.rows_read += keep - spanned
-        return batch, int(offsets[keep])
+        return self._typed(rows), int(offsets[keep])
 
-    def _parse_record(
+    def _decoded(self, raw: Any) -> pl.Series:
+        """Lines as text without their ends; null where one can't be read."""
+        import polars as pl
+
+        texts = decoded(raw)
+        if self._lenient and texts.null_count():
+            others = [
+                line.decode("cp1252", "replace") if text is None else None
+                for text, line in zip(texts, raw.to_pylist(), strict=True)
+            ]
+            texts = pl.select(pl.coalesce(texts, pl.Series(others, dtype=pl.String))).to_series()
+        return texts.str.strip_suffix("\n").str.strip_suffix("\r")
+
+    def _record(
         self, body: bytes, offsets: np.ndarray[Any, Any], n: int, *, final: bool
-    ) -> tuple[int, tuple[Any, ...] | RowFault]:
-        """The record at line ``n``: its lines and values; 0 lines if more bytes are needed."""
+    ) -> tuple[int, list[str] | str, str]:
+        """The record at line ``n``: lines (0 if more bytes are needed), cells or reason, text."""
         count = len(offsets) - 1
-        outcome: tuple[Any, ...] | RowFault = RowFault("bad_quotes")
+        first, reason = "", "bad_quotes"
         for span in range(1, _MAX_SPAN + 1):
             if n + span > count:
-                return (1, outcome) if final else (0, outcome)
+                return (1 if final else 0), reason, first
+            raw = body[offsets[n] : offsets[n + span]]
             try:
-                text = body[offsets[n] : offsets[n + span]].decode("utf-8")
+                text = raw.decode("utf-8")
             except UnicodeDecodeError:
-                return 1, RowFault("invalid_utf8") if span == 1 else outcome
-            fields = split_record(text.removesuffix("\n").removesuffix("\r"))
-            if fields is OPEN:
+                if not self._lenient:
+                    break
+                text = raw.decode("cp1252", "replace")
+            text = text.removesuffix("\n").removesuffix("\r")
+            first = first or text
+            cells = split_record(text, self._separator)
+            if self._lenient and isinstance(cells, _Fault) and r"\"" in text:
+                cells = split_record(text.replace(r"\"", '""'), self._separator)
+            if cells is OPEN:
                 continue
-            if not isinstance(fields, list):
-                bare = fields is SPLIT and span == 1
-                return 1, RowFault("bare_return") if bare else outcome
-            values = convert(fields, self.columns)
-            # A quote that closes lines later, but not into a whole row, was never opened
-            # on purpose: the line alone is at fault, and the following ones are read anew.
-            if span > 1 and isinstance(values, RowFault):
-                return 1, outcome
-            return span, values
-        return 1, outcome
+            if not isinstance(cells, list):
+                return 1, "bare_return" if cells is SPLIT and span == 1 else reason, first
+            whole = len(cells) == len(self.columns)
+            # A quote that closes lines later, but not into a whole row, was never opened on
+            # purpose: the line alone is at fault, and the following ones are read anew.
+            if span > 1 and not (
+                whole and all(c.reads(cell) for c, cell in zip(self.columns, cells, strict=True))
+            ):
+                return 1, reason, first
+            return span, cells if whole else "wrong_columns", text
+        return 1, reason, first
 
-    def _assemble(
-        self,
-        raw: pyarrow.LargeBinaryArray,
-        good: np.ndarray[Any, Any],
-        rows: list[tuple[Any, ...]],
-        own: list[bytes],
-    ) -> Batch | None:
-        """Parse a batch, in the order of the file: plain lines at once, other rows one by one."""
+    def _typed(self, rows: pl.DataFrame) -> Batch | None:
+        """Rows with typed columns; those with a cell that can't be read are rejected."""
         import polars as pl
-        import pyarrow as pa
 
-        frames, raws = [], []
-        if len(good):
-            lines = raw.take(pa.array(good))
-            table = self._arrow(lines.buffers()[2])
-            assert table.num_rows == len(good), "plain lines are one row each"
-            frames.append(pl.DataFrame(table).with_columns(line=good + self._line))
-            raws.append(lines)
-        if rows:
-            schema = {c.name: c.kind.polars() for c in self.columns} | {"line": pl.Int64()}
-            frames.append(pl.DataFrame(rows, schema=schema, orient="row"))
-            raws.append(pa.array(own, pa.large_binary()))
-        if not frames:
+        if not rows.height:
             return None
-        frame = pl.concat(frames)
-        order = frame["line"].arg_sort() if len(frames) > 1 else None
-        everything = pa.concat_arrays(raws)
-        if order is None:
-            return Batch(frame, self.headers, lambda: everything)
-        places = pa.array(order.to_numpy())
-        return Batch(frame[order], self.headers, lambda: everything.take(places))
-
-    def _arrow(self, data: bytes | pyarrow.Buffer, piece: int | None = None) -> pyarrow.Table:
-        import pyarrow as pa
-        from pyarrow import csv
-
-        return csv.read_csv(
-            pa.BufferReader(data),
-            read_options=self._reading(piece),
-            convert_options=self._conversion(),
-        )
-
-    def _reading(self, piece: int | None) -> pyarrow.csv.ReadOptions:
-        """``piece`` bytes at a time, which no line may be longer than; Arrow's choice if None."""
-        from pyarrow import csv
-
-        return csv.ReadOptions(column_names=[c.name for c in self.columns], block_size=piece)
-
-    def _conversion(self) -> pyarrow.csv.ConvertOptions:
-        from pyarrow import csv
-
-        return csv.ConvertOptions(
-            column_types={c.name: c.kind.arrow() for c in self.columns},
-            null_values=[""],
-            strings_can_be_null=False,
-        )
-
-
-class DelimitedReader(CsvReader):
-    """Rows of one file without header and quotes; iterate once per pass.
-
-    Rejected are, by reason: ``wrong_columns``, ``blank_line``, ``bare_return`` (a carriage
-    return inside the line), ``invalid_utf8``, and the reason of the first field that is not
-    what its column holds.
-
-    The file is UTF-8 (see :func:`latin1`); headers of ``columns`` only name them, and the
-    ``separator`` is one or more characters. The rest is as for :class:`CsvReader`.
-    """
-
-    def __init__(
-        self,
-        original: Original,
-        columns: tuple[Column, ...],
-        separator: str,
-        reject: Reject,
-        *,
-        block: int = _BLOCK,
-    ) -> None:
-        super().__init__(original, columns, reject, block=block)
-        self.separator = separator
-        # Content of a field: nothing that could begin a separator, or Arrow's own one.
-        text = rf"[^{re.escape(separator[0])}{_UNIT}\r\n]*"
-        if len(separator) > 1:
-            text = rf"(?:{text}(?:{re.escape(separator[0])}[^{re.escape(separator)}{_UNIT}\r\n])?)*"
-        fields = [text if c.kind.text else c.kind.plain for c in columns]
-        self._plain = rf"^{re.escape(separator).join(f'(?:{f})' for f in fields)}\r?\n?$"
-        self._numerals = f"0123456789.{separator}\r\n".encode()
-
-    def _skip_header(self, body: bytes) -> bytes:
-        if not body:
-            names = self.separator.join(c.header for c in self.columns)
-            raise SourceError(
-                "the file is empty", where=self.original.name, hint=f"expected lines of {names}"
+        columns, faults, marks = [], [], {}
+        for column in self.columns:
+            if column.kind == "text":
+                columns.append(rows[column.name])
+                continue
+            cells = rows[column.name]
+            cast = column.kind != "flag"
+            result = typed(cells, column.parse, column.dtype(), cast=cast)
+            bad = result.is_null()
+            if column.optional and bad.any():
+                bad &= ~cells.str.strip_chars().str.to_lowercase().is_in(sorted(values.MISSING))
+            columns.append(result)
+            if bad.any():
+                marks[f"bad {column.name}"] = bad
+                faults.append(Fault(column.reason, column.name, pl.col(f"bad {column.name}")))
+        frame = pl.DataFrame([*columns, rows["line"]])
+        texts = rows["text"]
+        if faults:
+            marked = rows.with_columns(**marks)
+            bad = marked.select(bad=pl.any_horizontal(list(marks)))["bad"]
+            fault = marked.filter(bad).select("line", "text", fault=first_fault(*faults))
+            self._refuse(
+                fault.unnest("fault").with_columns(field=pl.col("column").replace(self.headers))
             )
-        self._line = 1
-        return body
+            frame, texts = frame.filter(~bad), texts.filter(~bad)
+        return Batch(frame, self.headers, lambda: texts)
 
-    def _parse_record(
-        self, body: bytes, offsets: np.ndarray[Any, Any], n: int, *, final: bool
-    ) -> tuple[int, tuple[Any, ...] | RowFault]:
-        del final
-        try:
-            text = body[offsets[n] : offsets[n + 1]].decode("utf-8")
-        except UnicodeDecodeError:
-            return 1, RowFault("invalid_utf8")
-        text = text.removesuffix("\n").removesuffix("\r")
-        if "\r" in text:
-            return 1, RowFault("bare_return")
-        return 1, convert(text.split(self.separator), self.columns)
+    def _refuse(self, rows: pl.DataFrame) -> None:
+        import polars as pl
 
-    def _arrow(self, data: bytes | pyarrow.Buffer, piece: int | None = None) -> pyarrow.Table:
-        import pyarrow as pa
-        from pyarrow import csv
-
-        delimiter = self.separator
-        if len(delimiter) > 1:
-            data, delimiter = bytes(data).replace(delimiter.encode(), _UNIT.encode()), _UNIT
-        return csv.read_csv(
-            pa.BufferReader(data),
-            read_options=self._reading(piece),
-            parse_options=csv.ParseOptions(
-                delimiter=delimiter, quote_char=False, double_quote=False, ignore_empty_lines=False
-            ),
-            convert_options=self._conversion(),
-        )
+        self._reject(rows.with_columns(file=pl.lit(self.original.name)))

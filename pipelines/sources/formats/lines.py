@@ -80,10 +80,12 @@ def decoded(raw: pyarrow.LargeBinaryArray) -> pl.Series:
     return pl.Series(values=lines, dtype=pl.String)
 
 
-def line_blocks(original: Original, block: int) -> Iterator[tuple[int, Block]]:
+def line_blocks(
+    original: Original, block: int, blank: bytes = b" \t\r\n"
+) -> Iterator[tuple[int, Block]]:
     """Whole lines of a file, some at a time, with the bytes read from the file so far.
 
-    Blank lines at the end of the file are left out.
+    Lines of nothing but ``blank`` bytes at the end of the file are left out.
 
     Raises :class:`SourceError` if the file can't be read, or a line is longer than
     :data:`MAX_RECORD`.
@@ -95,7 +97,7 @@ def line_blocks(original: Original, block: int) -> Iterator[tuple[int, Block]]:
             done += len(data) - len(rest)
             cut = _last_line_end(data, len(rest))
             # Blank lines wait for what follows them, unless there are very many.
-            end = content_end(data, cut)
+            end = content_end(data, cut, blank)
             cut = end if cut - end <= MAX_LINE else cut
             if cut:
                 yield done, data[:cut]
@@ -106,7 +108,7 @@ def line_blocks(original: Original, block: int) -> Iterator[tuple[int, Block]]:
                     where=f"{original.name}:{_lines_before(original, done - len(rest))}",
                     hint="expected one record per line",
                 )
-        end = content_end(rest, len(rest))
+        end = content_end(rest, len(rest), blank)
         if end:
             yield done, rest[:end]
 
@@ -169,7 +171,7 @@ def _lines_before(original: Original, place: int) -> int:
 
 
 def lines_at(
-    original: Original, numbers: np.ndarray[Any, Any], block: int
+    original: Original, numbers: np.ndarray[Any, Any], block: int, encoding: str = "utf-8"
 ) -> Iterator[tuple[int, str]]:
     """Text of the lines with these sorted numbers (from 1), in a pass over the file."""
     first, position = 1, 0
@@ -181,7 +183,7 @@ def lines_at(
         while position < len(numbers) and numbers[position] < first + count:
             n = int(numbers[position])
             raw = bytes(body[starts[n - first] : starts[n - first + 1]])
-            yield n, raw.decode("utf-8", "replace").rstrip("\r\n")
+            yield n, raw.decode(encoding, "replace").rstrip("\r\n")
             position += 1
         first += count
 

@@ -17,26 +17,22 @@ from pipelines.sources.formats.delimited import (
     OPEN,
     SPLIT,
     Column,
-    CsvReader,
-    RowFault,
-    convert,
+    DelimitedReader,
     integer,
     number,
     seconds,
     split_record,
-    text,
 )
 from pipelines.sources.formats.files import Original, Stream, plain_file
 
-_ID = integer("bad_id")
 RATINGS = (
-    Column("userId", "user_id", _ID),
-    Column("movieId", "movie_id", _ID),
-    Column("rating", "rating", number("bad_rating")),
-    Column("timestamp", "timestamp", integer("bad_timestamp")),
+    integer("userId", "user_id", "bad_id"),
+    integer("movieId", "movie_id", "bad_id"),
+    number("rating", "rating", "bad_rating"),
+    integer("timestamp", "timestamp", "bad_timestamp"),
 )
-TAGS = (*RATINGS[:2], Column("tag", "tag", text()), RATINGS[3])
-LINKS = (RATINGS[1], Column("tmdbId", "tmdb_id", integer("bad_id", optional=True)))
+TAGS = (*RATINGS[:2], Column("tag", "tag"), RATINGS[3])
+LINKS = (RATINGS[1], integer("tmdbId", "tmdb_id", "bad_id", optional=True))
 
 
 def original(data: bytes) -> Original:
@@ -54,16 +50,15 @@ class Read:
         self.rejected: list[tuple[int, str, str]] = []
         self.rows: list[tuple[object, ...]] = []
         self.texts: list[str] = []
-        reader = CsvReader(
-            original(data),
-            columns,
-            lambda file, line, reason, row, *_: self.rejected.append((line, reason, row)),
-            block=block,
-        )
+        reader = DelimitedReader(original(data), columns, self._refuse, block=block)
         for batch in reader:
             self.rows += batch.frame.rows()
             self.texts += batch.texts(pl.repeat(True, batch.frame.height, eager=True)).to_list()
         self.rows_read = reader.rows_read
+        self.rejected.sort()
+
+    def _refuse(self, rows: pl.DataFrame) -> None:
+        self.rejected += rows.select("line", "reason", "text").rows()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Read) and vars(self) == vars(other)
@@ -170,7 +165,7 @@ def test_values_that_a_lenient_parser_would_take_are_rejected() -> None:
 
 def test_numbers_of_pandas_and_spreadsheets_are_read() -> None:
     lines = [b"63.0,0,4,5.0", b' 1 ,"2", 3.50 ,9.64982703E+08', b"1,2,3,2005-04-02 23:53:47"]
-    times = [Column("timestamp", "timestamp", seconds("bad_timestamp"))]
+    times = [seconds("timestamp", "timestamp", "bad_timestamp")]
     read = Read(header(RATINGS) + b"\n".join(lines), (*RATINGS[:3], *times))
     assert read.rejected == []
     assert read.rows == [
@@ -237,7 +232,7 @@ def test_a_file_of_another_shape_is_an_error_that_shows_both_headers(
 def test_a_file_without_line_ends_is_refused_in_bounded_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pipelines.sources.formats.delimited.MAX_RECORD", 1000)
+    monkeypatch.setattr("pipelines.sources.formats.lines.MAX_RECORD", 1000)
     with pytest.raises(SourceError, match="a line is longer"):
         Read(header(RATINGS) + b"1" * 5000, RATINGS, block=100)
 
@@ -245,7 +240,7 @@ def test_a_file_without_line_ends_is_refused_in_bounded_memory(
 def test_lines_are_fetched_by_number_in_another_pass(tmp_path: Path) -> None:
     path = tmp_path / "f.csv"
     path.write_bytes(header(RATINGS) + b"".join(b"%d,1,3.0,5\r\n" % n for n in range(2, 50)))
-    reader = CsvReader(plain_file(path, "f.csv"), RATINGS, lambda *a: None, block=32)
+    reader = DelimitedReader(plain_file(path, "f.csv"), RATINGS, print, block=32)
     assert list(reader.lines(np.array([2, 3, 30, 49]))) == [
         (2, "2,1,3.0,5"),
         (3, "3,1,3.0,5"),
@@ -281,23 +276,15 @@ def test_rows_out_and_rejected_rows_are_the_rows_read(lines: list[str]) -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(_LINE.filter(lambda line: '"' not in line and line), max_size=12))
+@given(st.lists(_LINE.filter(lambda line: '"' not in line and line.strip(", ")), max_size=12))
 def test_bulk_and_single_row_parsing_agree(lines: list[str]) -> None:
-    """Each line alone, parsed by the plain Python path, is the reference for the whole."""
-    while lines and not lines[-1].strip(", "):
-        lines = lines[:-1]
+    """Each line alone is the reference for the whole."""
     read = Read(header(RATINGS) + "\n".join(lines).encode(), RATINGS)
-    rows, rejected = [], []
-    for n, line in enumerate(lines, start=2):
-        fields = split_record(line)
-        assert isinstance(fields, list)
-        values = convert(fields, RATINGS)
-        if isinstance(values, RowFault):
-            rejected.append((n, values.reason, line))
-        else:
-            rows.append((*values, n))
-    assert read.rows == rows
-    assert read.rejected == rejected
+    alone = [Read(header(RATINGS) + line.encode(), RATINGS) for line in lines]
+    assert read.rows == [(*row[:-1], n) for n, one in enumerate(alone, start=2) for row in one.rows]
+    assert read.rejected == [
+        (n, *fault[1:]) for n, one in enumerate(alone, start=2) for fault in one.rejected
+    ]
 
 
 @settings(deadline=None)

@@ -227,24 +227,27 @@ def test_each_bad_row_of_ml_100k_is_rejected_for_its_reason(data: Path, scratch:
 
 
 def test_a_row_is_what_its_line_is_however_the_bytes_are_cut(data: Path, scratch: Path) -> None:
-    from pipelines.sources.formats.delimited import Column, DelimitedReader, integer, latin1, text
+    from pipelines.sources.formats.delimited import Column, DelimitedReader, integer
     from pipelines.sources.formats.files import plain_file
 
     path = scratch / "movies.dat"
     path.parent.mkdir(parents=True)
     path.write_bytes("1::Ü::a\r\n2::é|\x1f::b\n3::c::::d\n4::e:::f\n5::g::h".encode("latin-1"))
     columns = (
-        Column("a", "a", integer("bad_id")),
-        Column("b", "b", text()),
-        Column("c", "c", text()),
+        integer("a", "a", "bad_id"),
+        Column("b", "b"),
+        Column("c", "c"),
     )
     for block in range(1, 45):
-        faults: list[tuple[str, int, str, str]] = []
+        faults: list[pl.DataFrame] = []
         reader = DelimitedReader(
-            latin1(plain_file(path, "f")),
+            plain_file(path, "f"),
             columns,
-            "::",
-            lambda *row, kept=faults: kept.append(row[:4]),
+            faults.append,
+            separator="::",
+            quoted=False,
+            headed=False,
+            encoding="latin-1",
             block=block,
         )
         rows = [row for batch in reader for row in batch.frame.rows()]
@@ -254,7 +257,8 @@ def test_a_row_is_what_its_line_is_however_the_bytes_are_cut(data: Path, scratch
             (4, "e", ":f", 4),
             (5, "g", "h", 5),
         ]
-        assert faults == [("f", 3, "wrong_columns", "3::c::::d")]
+        (found,) = faults
+        assert found.row(0) == (3, "wrong_columns", "3::c::::d", "f")
         assert reader.rows_read == 5
 
 
