@@ -2,15 +2,16 @@
 
 The logit of a rating at or below an answer is ``cutpoint - (a + c + U.V)``: a level and factors of
 the persona, a level and factors of the item, and ordered cutpoints whose gaps are the persona's.
-Levels, factors and gaps of personas and items that were taught are their own; those of others are
-linear in their facts and text vectors (a regression-based latent factor model: Agarwal and Chen,
-"Regression-based latent factor models", KDD 2009). It is learned in `pipelines.surrogates`.
+Personas and items that were learned have values of their own; those of others are linear in their
+facts and text vectors (a regression-based latent factor model: Agarwal and Chen, "Regression-based
+latent factor models", KDD 2009). They are learned in `pipelines.surrogates`.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,9 +23,9 @@ from scipy.special import expit
 
 from pipelines.errors import ConfigError, ContractError, IntegrityError, StoreError
 from pipelines.raters.protocol import OK, BoundRater, Floats, Ints, RatingBatch, all_pairs
-from pipelines.raters.statistical import genre_matrix, vector_matrix
+from pipelines.raters.statistical import vector_matrix
 from pipelines.scales import RatingScale, scale_named
-from pipelines.seeding import U64, hash_ids
+from pipelines.seeding import hash_ids
 from pipelines.store import Snapshot, Store
 
 Bools = npt.NDArray[np.bool_]
@@ -39,225 +40,145 @@ KINDS = (
 )
 #: Files of a surrogate in its snapshot.
 ARRAYS, METADATA = "surrogate.npz", "surrogate.json"
-#: Columns of personas that are read as categories, and of items as numbers; those beside ``year``
-#: are read as logarithms.
+#: Columns that are read as sets, as categories, and as numbers (averages as they are, others as
+#: logarithms); and averages beside the counts that they are shrunken by.
+_SETS = ("likes", "dislikes", "genres")
 _CATEGORIES = ("leniency", "manner", "activity", "conformity", "gender")
-_NUMBERS = (
-    *("year", "runtime", "budget", "revenue", "popularity", "vote_average", "vote_count"),
-    *("average_rating", "rating_number", "price", "metascore"),
+_PLAIN = ("age", "year", "vote_average", "average_rating", "train_mean_rating")
+_LOGARITHMS = (
+    *("runtime", "budget", "revenue", "popularity", "price", "metascore"),
+    *("vote_count", "rating_number", "train_ratings"),
 )
-_PLAIN = frozenset({"year", "vote_average", "average_rating"})
-#: Ratings that count as many as an item's own in its shrunken means (counts).
-_STRENGTHS = (1.0, 5.0, 20.0)
-#: Components of text vectors at most (count).
-_COMPONENTS = 32
+_COUNTED = {
+    "vote_average": "vote_count",
+    "average_rating": "rating_number",
+    "train_mean_rating": "train_ratings",
+}
+_STRENGTHS = (1.0, 5.0, 20.0, 200.0)
+#: Columns whose change makes an id another persona or item.
+_STATED = ("likes", "dislikes", "leniency", "manner", "description", "title", "genres", "year")
 #: Persona-item locations that are kept as a table (count, 8 bytes each), and pairs rated at once.
 _TABLE, _CHUNK = 16_000_000, 65_536
 
 
-@dataclass(frozen=True)
-class Facts:
-    """Feature columns of personas or items: fitted on those of a teacher, applied to any."""
-
-    #: ``personas`` or ``items``.
-    of: str
-    #: Genres with a column (of liked and of disliked ones for personas).
-    genres: tuple[str, ...]
-    #: Categories by column; for items the mean of each numeric column and of ``rating``.
-    values: Mapping[str, Any]
-    #: Mean text vector (dimension,) and principal axes (dimension, components); of size 0 if the
-    #: teacher's table has no vectors.
-    centre: Floats
-    components: Floats
-    #: Standardisation of the columns, each of shape (columns,).
-    mean: Floats
-    spread: Floats
-
-    @classmethod
-    def fit(
-        cls,
-        of: str,
-        frame: pl.DataFrame,
-        genres: Sequence[str],
-        embeddings: pl.DataFrame | None = None,
-        stats: pl.DataFrame | None = None,
-    ) -> Facts:
-        """Columns, means and text components of these rows."""
-        values: dict[str, Any] = {}
-        if of == "personas":
-            for name in _CATEGORIES:
-                if name in frame.columns:
-                    values[name] = frame[name].drop_nulls().unique().sort().to_list()
-            if "age" in frame.columns:
-                values["age"] = _mean(frame["age"])
-        else:
-            for name in _NUMBERS:
-                if name in frame.columns:
-                    values[name] = _mean(_number(frame[name]))
-            if stats is not None:
-                values["rating"] = _mean(stats["train_mean_rating"])
-        vectors = _vectors(of, frame, embeddings)
-        known = vectors[vectors.any(axis=1)]
-        centre = known.mean(axis=0) if len(known) else np.zeros(vectors.shape[1])
-        axes = np.zeros((vectors.shape[1], 0))
-        if len(known) > 1:
-            off = known - centre
-            _, found = np.linalg.eigh(off.T @ off)
-            axes = found[:, ::-1][:, : min(_COMPONENTS, len(known) - 1)]
-            # Signs of eigenvectors are arbitrary: the largest entry is positive.
-            axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
-        raw = cls(of, tuple(genres), values, centre, axes, np.zeros(0), np.ones(0))
-        columns, complete = raw._columns(frame, embeddings, stats)
-        used = columns[complete] if complete.any() else columns
-        spread = used.std(axis=0)
-        return replace(raw, mean=used.mean(axis=0), spread=np.where(spread > 1e-9, spread, 1.0))
-
-    def read(
-        self, frame: pl.DataFrame, embeddings: pl.DataFrame | None, stats: pl.DataFrame | None
-    ) -> tuple[Floats, Bools]:
-        """Standardised columns (rows, columns), and which rows have what they need.
-
-        A row needs its text vector where the teacher's rows had one, else a genre.
-        """
-        columns, complete = self._columns(frame, embeddings, stats)
-        # Facts far beyond the taught range are cut: a line is no guide out there.
-        return np.clip((columns - self.mean) / self.spread, -5.0, 5.0), complete
-
-    def _columns(
-        self, frame: pl.DataFrame, embeddings: pl.DataFrame | None, stats: pl.DataFrame | None
-    ) -> tuple[Floats, Bools]:
-        blocks = self._personal(frame) if self.of == "personas" else self._of_items(frame, stats)
-        complete = np.any([b.any(axis=1) for b in blocks[:2]], axis=0)
-        if self.components.shape[1]:
-            vectors = _vectors(self.of, frame, embeddings)
-            if vectors.shape[1] != len(self.centre):
-                vectors = np.zeros((frame.height, len(self.centre)))
-            complete = vectors.any(axis=1)
-            blocks.append((vectors - self.centre) @ self.components)
-        return np.column_stack(blocks), np.asarray(complete)
-
-    def _personal(self, frame: pl.DataFrame) -> list[Floats]:
-        listed = [_listed(frame, name, self.genres) for name in ("likes", "dislikes")]
-        blocks = [*listed, *(b.sum(axis=1, keepdims=True) for b in listed)]
-        for name in _CATEGORIES:
-            if name in self.values:
-                own = frame[name] if name in frame.columns else _nulls(frame)
-                blocks += [(own == v).fill_null(value=False).to_numpy()[:, None] for v in
-                           self.values[name]]  # fmt: skip
-        if "age" in self.values:
-            age = frame["age"] if "age" in frame.columns else _nulls(frame)
-            filled = age.cast(pl.Float64).fill_null(self.values["age"]).to_numpy()
-            blocks += [filled[:, None], filled[:, None] ** 2]
-        return [np.asarray(b, np.float64) for b in blocks]
-
-    def _of_items(self, frame: pl.DataFrame, stats: pl.DataFrame | None) -> list[Floats]:
-        listed = _listed(frame, "genres", self.genres)
-        shares = listed / np.maximum(listed.sum(axis=1, keepdims=True), 1.0)
-        blocks = [listed, shares]
-        numbers: dict[str, Floats] = {}
-        for name in _NUMBERS:
-            if name in self.values:
-                own = _number(frame[name] if name in frame.columns else _nulls(frame))
-                numbers[name] = own.fill_null(self.values[name]).to_numpy()
-                blocks += [numbers[name], numbers[name] ** 2, own.is_null().to_numpy()]
-        for average, votes in (("vote_average", "vote_count"), ("average_rating", "rating_number")):
-            if average in numbers and votes in numbers:
-                count = np.expm1(numbers[votes])
-                surplus = numbers[average] - self.values[average]
-                blocks += [surplus * count / (count + half) for half in (20.0, 200.0)]
-        if "rating" in self.values:
-            known = frame.select("item_id").join(
-                stats.select("item_id", "train_ratings", "train_mean_rating")
-                if stats is not None
-                else pl.DataFrame(schema=_STATS),
-                on="item_id",
-                how="left",
-                maintain_order="left",
-            )
-            count = known["train_ratings"].fill_null(0).cast(pl.Float64).to_numpy()
-            mean = known["train_mean_rating"].fill_null(self.values["rating"]).to_numpy()
-            surplus = mean - self.values["rating"]
-            logs = np.log1p(count)
-            blocks += [surplus * count / (count + k) for k in _STRENGTHS]
-            blocks += [logs, logs**2]
-        return [np.asarray(b, np.float64).reshape(frame.height, -1) for b in blocks]
-
-
-_STATS = {"item_id": pl.String, "train_ratings": pl.Int64, "train_mean_rating": pl.Float64}
-
-
-def _listed(frame: pl.DataFrame, name: str, genres: Sequence[str]) -> Floats:
-    if name not in frame.columns:
-        return np.zeros((frame.height, len(genres)))
-    return genre_matrix(frame[name].cast(pl.List(pl.String)), genres).astype(np.float64)
-
-
-def _number(column: pl.Series) -> pl.Series:
-    values = column.cast(pl.Float64)
-    return values if column.name in _PLAIN else values.clip(lower_bound=0).log1p()
-
-
-def _mean(column: pl.Series) -> float:
-    value = column.cast(pl.Float64).mean()
-    return float(value) if isinstance(value, float) else 0.0
-
-
-def _nulls(frame: pl.DataFrame) -> pl.Series:
-    return pl.Series([None] * frame.height, dtype=pl.Float64)
-
-
-def _key(of: str) -> str:
-    return "persona_id" if of == "personas" else "item_id"
-
-
-def _vectors(of: str, frame: pl.DataFrame, embeddings: pl.DataFrame | None) -> Floats:
-    return vector_matrix(frame[_key(of)], embeddings, _key(of)).astype(np.float64)
-
-
-def _digests(of: str, frame: pl.DataFrame) -> U64:
-    """Hashes of what is stated of each row: the same id with other facts is another one."""
-    told = ("likes", "dislikes", "leniency", "manner", "description")
-    names = told if of == "personas" else ("title", "genres", "year")
-    lists = [frame[name].to_list() if name in frame.columns else None for name in names]
-    return hash_ids(
-        orjson.dumps([row and row[n] for row in lists]).decode() for n in range(frame.height)
+def facts_of(frame: pl.DataFrame) -> dict[str, Floats]:
+    """Columns of facts about personas or items by name, each of shape (rows,); NaN is unknown."""
+    out: dict[str, pl.Series] = {}
+    for name in (n for n in _SETS if n in frame.columns):
+        sets = frame[name].cast(pl.List(pl.String)).fill_null([])
+        size = sets.list.len()
+        out[f"{name}=#"] = size
+        for value in sets.explode().drop_nulls().unique().sort():
+            out[f"{name}={value}"] = has = sets.list.contains(value).cast(pl.Float64)
+            if name == "genres":
+                out[f"{name}=/{value}"] = has / size.clip(lower_bound=1)
+    for name in (n for n in _CATEGORIES if n in frame.columns):
+        for value in frame[name].drop_nulls().unique().sort():
+            out[f"{name}={value}"] = (frame[name] == value).fill_null(value=False)
+    numbers = frame.select(pl.col(n).cast(pl.Float64) for n in frame.columns if n in _PLAIN)
+    logs = frame.select(
+        pl.col(n).cast(pl.Float64).clip(lower_bound=0).log1p()
+        for n in frame.columns
+        if n in _LOGARITHMS
     )
+    for column in (*numbers, *logs):
+        out |= {
+            column.name: column,
+            f"{column.name}^2": column**2,
+            f"{column.name}=null": column.is_null(),
+        }
+    for average, count in _COUNTED.items():
+        if average in frame.columns and count in frame.columns:
+            votes = frame[count].cast(pl.Float64).fill_null(0)
+            for strength in _STRENGTHS:
+                trust = votes / (votes + strength)
+                out[f"{average}=trust {strength:g}"] = trust
+                out[f"{average} {strength:g}"] = frame[average].cast(pl.Float64) * trust
+    return {name: column.cast(pl.Float64).to_numpy() for name, column in out.items()}
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side of the pairs: those that were taught, and the regression on facts for others."""
+    """One side of the pairs: values of those that were taught, and a regression for others."""
 
-    #: Their columns.
-    facts: Facts
-    #: Taught ids and hashes of their facts, of shape (taught,).
-    ids: tuple[str, ...]
-    digests: U64
+    #: Taught ids, and hashes of what is stated of each, of shape (taught,).
+    ids: npt.NDArray[np.str_]
+    digests: npt.NDArray[np.uint64]
+    #: Names of the columns of :func:`facts_of`, and their standardisation, each of shape (facts,).
+    names: npt.NDArray[np.str_]
+    mean: Floats
+    spread: Floats
+    #: Mean text vector (dimension,) and principal axes (components, dimension); without axes if
+    #: the teacher's table has no vectors.
+    centre: Floats
+    axes: Floats
     #: Level, factors, and for personas logarithms of the gaps between cutpoints, of shape (taught,
-    #: values).
-    factors: Floats
-    #: Weights of the same values, regressed on the columns and a constant, of shape (columns + 1,
-    #: values).
+    #: values); the same regressed on the columns and a constant, (columns + 1, values).
+    values: Floats
     weights: Floats
 
-    @classmethod
-    def taught(cls, facts: Facts, frame: pl.DataFrame, factors: Floats, weights: Floats) -> Side:
-        """The side of these rows, with a row of factors each."""
-        ids = tuple(frame[_key(facts.of)].to_list())
-        return cls(facts, ids, _digests(facts.of, frame), factors, weights)
+    def columns(self, frame: pl.DataFrame, embeddings: pl.DataFrame | None) -> tuple[Floats, Bools]:
+        """Standardised columns (rows, columns), and which rows have what they need.
+
+        A row needs its text vector where the teacher's rows had one, else a genre.
+        """
+        known = facts_of(frame)
+        table = np.empty((frame.height, len(self.names)))
+        for n, name in enumerate(self.names.tolist()):
+            table[:, n] = known.get(name, 0.0 if "=" in name else np.nan)
+        # Facts far beyond the taught range are cut: a line is no guide out there.
+        table = np.clip(np.nan_to_num((table - self.mean) / self.spread), -5.0, 5.0)
+        sets = [known[f"{name}=#"] > 0 for name in _SETS if f"{name}=#" in known]
+        complete = np.any([np.zeros(frame.height, bool), *sets], axis=0)
+        if len(self.axes):
+            vectors = text_vectors(frame, embeddings)
+            if vectors.shape[1] != len(self.centre):
+                vectors = np.zeros((frame.height, len(self.centre)))
+            complete = vectors.any(axis=1)
+            table = np.column_stack([table, (vectors - self.centre) @ self.axes.T])
+        return table, complete
 
     def of(
-        self, frame: pl.DataFrame, embeddings: pl.DataFrame | None, stats: pl.DataFrame | None
+        self, frame: pl.DataFrame, embeddings: pl.DataFrame | None
     ) -> tuple[Floats, Bools, Bools]:
         """Values of each row, which rows were taught, and which have a value at all."""
-        columns, complete = self.facts.read(frame, embeddings, stats)
+        columns, complete = self.columns(frame, embeddings)
         values = columns @ self.weights[:-1] + self.weights[-1]
-        place = {name: n for n, name in enumerate(self.ids)}
-        rows = np.array([place.get(i, -1) for i in frame[_key(self.facts.of)]], np.int64)
+        rows = self.rows(frame[id_column(frame)])
         seen = rows >= 0
-        seen[seen] = self.digests[rows[seen]] == _digests(self.facts.of, frame)[seen]
-        values[seen] = self.factors[rows[seen]]
+        seen[seen] = self.digests[rows[seen]] == stated_digests(frame)[seen]
+        values[seen] = self.values[rows[seen]]
         return values, seen, complete | seen
+
+    def rows(self, ids: Sequence[str] | pl.Series) -> Ints:
+        """Row of each id among the taught ones, -1 where it is none."""
+        place = {name: n for n, name in enumerate(self.ids.tolist())}
+        return np.array([place.get(i, -1) for i in ids], np.int64)
+
+
+def id_column(frame: pl.DataFrame) -> str:
+    """Name of the column that holds the ids of personas or items."""
+    return "persona_id" if "persona_id" in frame.columns else "item_id"
+
+
+def text_vectors(frame: pl.DataFrame, embeddings: pl.DataFrame | None) -> Floats:
+    """Text vectors of personas or items, of shape (rows, dimension); zeros where one has none."""
+    key = id_column(frame)
+    return vector_matrix(frame[key], embeddings, key).astype(np.float64)
+
+
+def with_stats(items: pl.DataFrame, stats: pl.DataFrame | None) -> pl.DataFrame:
+    """Items with the count and mean of their training ratings, if there is a table of them."""
+    if stats is None:
+        return items
+    known = stats.select("item_id", "train_ratings", "train_mean_rating")
+    return items.join(known, on="item_id", how="left", maintain_order="left")
+
+
+def stated_digests(frame: pl.DataFrame) -> npt.NDArray[np.uint64]:
+    """Hashes of what is stated of each row: the same id with other facts is another one."""
+    rows = frame.select(name for name in _STATED if name in frame.columns).rows()
+    return hash_ids(orjson.dumps(row).decode() for row in rows)
 
 
 @dataclass(frozen=True)
@@ -291,7 +212,7 @@ class SurrogateModel:
     @property
     def rank(self) -> int:
         """Factors (count)."""
-        return int(self.items.factors.shape[1]) - 1
+        return int(self.items.values.shape[1]) - 1
 
     def beats_floor(self, kind: str) -> bool:
         """Whether a kind's RMSE is below its baseline's, with the difference's 95 % interval."""
@@ -301,28 +222,20 @@ class SurrogateModel:
 
     def save(self, folder: Path) -> list[Path]:
         """Write arrays and metadata as plain files into a folder."""
-        import io
-
-        arrays: dict[str, Any] = {"anchor": np.array(self.anchor)}
-        spec: dict[str, Any] = {}
-        for name in ("personas", "items"):
-            side: Side = getattr(self, name)
-            facts = side.facts
-            spec[name] = {"genres": facts.genres, "values": facts.values}
-            arrays |= {
-                f"{name}_ids": np.array(side.ids, dtype=np.str_),
-                f"{name}_digests": side.digests,
-                f"{name}_factors": side.factors.astype(np.float32),
-                f"{name}_weights": side.weights,
-                f"{name}_centre": facts.centre,
-                f"{name}_components": facts.components,
-                f"{name}_mean": facts.mean,
-                f"{name}_spread": facts.spread,
-            }
+        sides = {"personas": self.personas, "items": self.items}
+        arrays: dict[str, Any] = {
+            f"{name}_{part.name}": getattr(side, part.name)
+            for name, side in sides.items()
+            for part in fields(Side)
+        }
         buffer = io.BytesIO()
         np.savez_compressed(buffer, **arrays)
-        memory = None if self.memory is None else vars(self.memory)
-        content = {"scale": self.scale.name, "facts": spec, "memory": memory, **self.metadata}
+        content = {
+            "scale": self.scale.name,
+            "anchor": self.anchor,
+            "memory": None if self.memory is None else vars(self.memory),
+            **self.metadata,
+        }
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ARRAYS).write_bytes(buffer.getvalue())
         (folder / METADATA).write_bytes(
@@ -336,39 +249,19 @@ class SurrogateModel:
         try:
             content = orjson.loads((folder / METADATA).read_bytes())
             with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
-                sides = {}
-                for name in ("personas", "items"):
-                    spec = content["facts"][name]
-                    facts = Facts(
-                        name,
-                        tuple(spec["genres"]),
-                        spec["values"],
-                        *(
-                            arrays[f"{name}_{part}"]
-                            for part in ("centre", "components", "mean", "spread")
-                        ),
-                    )
-                    sides[name] = Side(
-                        facts,
-                        tuple(arrays[f"{name}_ids"].tolist()),
-                        arrays[f"{name}_digests"],
-                        arrays[f"{name}_factors"].astype(np.float64),
-                        arrays[f"{name}_weights"],
-                    )
-                anchor = float(arrays["anchor"])
+                personas, items = (
+                    Side(**{part.name: arrays[f"{name}_{part.name}"] for part in fields(Side)})
+                    for name in ("personas", "items")
+                )
+            scale, anchor, memory = (content.pop(k) for k in ("scale", "anchor", "memory"))
         except (OSError, ValueError, KeyError) as error:
             raise IntegrityError(
-                "the surrogate can't be read", where=f"{folder}: {error}"
+                "the surrogate can't be read",
+                where=f"{folder}: {error}",
+                hint="learn it again: understudy run --job train_surrogate",
             ) from None
-        memory = content.pop("memory")
-        more = {k: v for k, v in content.items() if k not in ("scale", "facts")}
-        return cls(
-            scale_named(content["scale"]),
-            **sides,
-            anchor=anchor,
-            memory=None if memory is None else Memory(**memory),
-            metadata=more,
-        )
+        memory = None if memory is None else Memory(**memory)
+        return cls(scale_named(scale), personas, items, anchor, memory, content)
 
 
 def find_surrogate(home: Path, domain: str, version: str = "latest") -> Snapshot:
@@ -499,9 +392,8 @@ class SurrogateRater:
     ) -> tuple[tuple[Floats, Bools, Bools], tuple[Floats, Bools, Bools]]:
         """:meth:`Side.of` of these personas and items."""
         stats, of_items, of_personas = self._tables
-        model = self.model
-        return model.personas.of(personas, of_personas, None), model.items.of(
-            items, of_items, stats
+        return self.model.personas.of(personas, of_personas), self.model.items.of(
+            with_stats(items, stats), of_items
         )
 
     def metadata(self) -> dict[str, Any]:
@@ -542,14 +434,13 @@ class BoundSurrogate(BoundRater):
         self.below_floor = tuple(
             kind
             for number, kind in enumerate(KINDS)
-            if ((~seen if number & 2 else seen) & there).any()
-            and ((~met if number & 1 else met) & here).any()
+            if (there & (seen ^ bool(number & 2))).any()
+            and (here & (met ^ bool(number & 1))).any()
             and not model.beats_floor(kind)
         )
         if more:
-            place = {name: n for n, name in enumerate(model.items.ids)}
-            rows = np.array([place.get(i, -1) for i in more])
-            taught = np.where((rows >= 0)[:, None], model.items.factors[rows], 0.0)
+            rows = model.items.rows(more)
+            taught = np.where((rows >= 0)[:, None], model.items.values[rows], 0.0)
             things, here = np.vstack([things, taught]), np.concatenate([here, rows >= 0])
         width = 1 + model.rank
         self._people, self._things = people[:, :width].copy(), things
@@ -583,19 +474,15 @@ class BoundSurrogate(BoundRater):
         ContractError if a past rating is off the scale.
         """
         out = np.empty((len(personas), len(self.scale)))
-        remembers = self._model.memory is not None and past is not None and past.size > 0
+        memory = self._model.memory
         for start in range(0, len(personas), _CHUNK):
             rows = slice(start, start + _CHUNK)
             who, what = personas[rows], items[rows]
-            location = self._location(who, what)
-            if remembers:
-                assert past is not None
-                assert ratings is not None
-                mean, along = self._surplus(who, what, past[rows], ratings[rows])
-                memory = self._model.memory
-                assert memory is not None
-                location = location + memory.level * mean + memory.factors * along
-            out[rows] = ordinal(self._cuts[who], location)
+            location, cuts = self.locations(who, what)
+            if memory is not None and past is not None and ratings is not None and past.size:
+                told = self.surplus(who, what, past[rows], ratings[rows], memory.strength)
+                location = location + told @ [memory.level, memory.factors]
+            out[rows] = ordinal(cuts, location)
         ok = self._person_ok[personas] & self._item_ok[items]
         if ok.all():
             return RatingBatch(self.scale, out, [OK] * len(out))
@@ -604,41 +491,30 @@ class BoundSurrogate(BoundRater):
         notes = [None if good else "the surrogate lacks facts or a text vector" for good in ok]
         return RatingBatch(self.scale, out, status, notes=notes)
 
-    def surplus(
-        self, personas: Ints, items: Ints, past: Ints, ratings: Floats, strength: float
-    ) -> tuple[Floats, Floats]:
-        """Memory effects (n,): shrunken mean surplus, and the same along the items' factors."""
-        return self._surplus(personas, items, past, ratings, strength)
-
     def locations(self, personas: Ints, items: Ints) -> tuple[Floats, Floats]:
         """Locations (n,) and cutpoints (n, answers - 1) without a memory."""
-        return self._location(personas, items), self._cuts[personas]
-
-    def _location(self, personas: Ints, items: Ints) -> Floats:
+        cuts = self._cuts[personas]
         if self._table is not None:
-            return self._table[personas, items]
+            return self._table[personas, items], cuts
         who, what = self._people[personas], self._things[items]
-        return np.asarray(who[:, 0] + what[:, 0] + np.einsum("ij,ij->i", who[:, 1:], what[:, 1:]))
+        return who[:, 0] + what[:, 0] + np.einsum("ij,ij->i", who[:, 1:], what[:, 1:]), cuts
 
-    def _surplus(
-        self,
-        personas: Ints,
-        items: Ints,
-        past: Ints,
-        ratings: Floats,
-        strength: float | None = None,
-    ) -> tuple[Floats, Floats]:
+    def surplus(
+        self, personas: Ints, items: Ints, past: Ints, ratings: Floats, strength: float
+    ) -> Floats:
+        """Memory effects, of shape (n, 2).
+
+        They are the shrunken mean surplus of the past ratings over what is expected without a
+        memory, and the same carried along the items' factors.
+        """
         if not (self.scale.covers(ratings) | (past < 0)).all():
             raise ContractError("a past rating is not on the scale", where=self.scale.name)
-        there = (past >= 0) & self._item_ok[past]
-        again = np.broadcast_to(personas[:, None], past.shape)
-        usual = np.zeros(past.shape)
-        who, what = again[there], past[there]
-        expected = ordinal(self._cuts[who], self._location(who, what)) @ self.scale.answers
-        usual[there] = ratings[there] - expected
-        if strength is None:
-            assert self._model.memory is not None
-            strength = self._model.memory.strength
-        usual /= there.sum(axis=1, keepdims=True) + strength
-        carried = np.einsum("nk,nkr->nr", usual, self._things[past, 1:])
-        return usual.sum(axis=1), np.einsum("nr,nr->n", carried, self._things[items, 1:])
+        rated = (past >= 0) & self._item_ok[past]
+        who, what = np.broadcast_to(personas[:, None], past.shape)[rated], past[rated]
+        location, cuts = self.locations(who, what)
+        above = np.zeros(past.shape)
+        above[rated] = ratings[rated] - ordinal(cuts, location) @ self.scale.answers
+        above /= rated.sum(axis=1, keepdims=True) + strength
+        carried = np.einsum("nk,nkr->nr", above, self._things[past, 1:])
+        along = np.einsum("nr,nr->n", carried, self._things[items, 1:])
+        return np.column_stack([above.sum(axis=1), along])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from pipelines.markdown import escape_markdown
-from pipelines.raters import total_variation
+from pipelines.raters import KINDS, total_variation
 from pipelines.raters.protocol import Floats, Ints
 from pipelines.scales import RatingScale
 from pipelines.surrogates._learn import Pairs
@@ -22,68 +20,46 @@ FIGURES = {"rmse": False, "correlation": True, "total_variation": False, "ndcg@1
 _PASSES, _MIN_PAIRS, _CUT, _RESAMPLES = 20, 5, 10, 1_000
 
 
-@dataclass(frozen=True)
-class Floors:
-    """Means of the teacher's answers to the pairs that were learned from.
+def baseline(train: Pairs, judged: Pairs, kind: str, scale: RatingScale) -> tuple[Floats, Floats]:
+    """Expected ratings and distributions of pairs by means of those that were learned from.
 
-    The expected rating of a seen persona and item is the additive fit of both (its distribution
-    the mean of both means), of an unseen persona the item's mean, of an unseen item the persona's
-    mean, and a constant where both are unseen.
+    Those of a seen persona and item are the additive fit of both (its distribution the mean of both
+    means), of an unseen persona the item's mean, of an unseen item the persona's mean, and a
+    constant where both are unseen.
     """
+    overall = train.target.mean(axis=0)
+    rows = {"person": (train.person, judged.person), "item": (train.item, judged.item)}
+    size = {n: 1 + max(int(r.max(initial=0)) for r in both) for n, both in rows.items()}
+    count = {n: np.bincount(rows[n][0], minlength=size[n]) for n in rows}
 
-    level: float
-    person: Floats
-    item: Floats
-    additive: tuple[Floats, Floats]
-    shares: tuple[Floats, Floats, Floats]
-
-    @classmethod
-    def fit(cls, pairs: Pairs, scale: RatingScale, people: int, things: int) -> Floors:
-        """The means of `pairs`; rows without one have the overall mean."""
-        expected = pairs.target @ scale.answers
-        level, overall = float(expected.mean()), pairs.target.mean(axis=0)
-
-        def means(rows: Ints, count: int) -> tuple[Floats, Floats]:
-            size = np.bincount(rows, minlength=count)
-            sums = np.stack(
-                [np.bincount(rows, column, minlength=count) for column in pairs.target.T], axis=1
-            )
-            share = np.where(size[:, None] > 0, sums / np.maximum(size, 1)[:, None], overall)
-            return share, share @ scale.answers
-
-        (of_person, person), (of_item, item) = (
-            means(pairs.person, people),
-            means(pairs.item, things),
+    def means(name: str) -> Floats:
+        sums = np.stack(
+            [np.bincount(rows[name][0], column, size[name]) for column in train.target.T], axis=1
         )
-        sizes = [
-            np.maximum(np.bincount(rows, minlength=count), 1)
-            for rows, count in ((pairs.person, people), (pairs.item, things))
-        ]
-        a, c = np.zeros(people), np.zeros(things)
-        for _ in range(_PASSES):
-            a = np.bincount(pairs.person, expected - level - c[pairs.item], people) / sizes[0]
-            c = np.bincount(pairs.item, expected - level - a[pairs.person], things) / sizes[1]
-        return cls(level, person, item, (a, c), (of_person, of_item, overall))
+        own = sums / np.maximum(count[name], 1)[:, None]
+        return np.where(count[name][:, None] > 0, own, overall)[rows[name][1]]
 
-    def of(self, kind: int, pairs: Pairs, scale: RatingScale) -> tuple[Floats, Floats]:
-        """Expected ratings and distributions of pairs of a kind (place in ``KINDS``)."""
-        of_person, of_item, overall = self.shares
-        if kind == 0:
-            both = self.level + self.additive[0][pairs.person] + self.additive[1][pairs.item]
-            shares = (of_person[pairs.person] + of_item[pairs.item]) / 2
-            return np.clip(both, scale.low, scale.high), shares
-        if kind == 1:
-            return self.person[pairs.person], of_person[pairs.person]
-        if kind == 2:
-            return self.item[pairs.item], of_item[pairs.item]
-        again = (len(pairs), len(overall))
-        return np.full(len(pairs), self.level), np.broadcast_to(overall, again)
+    if kind == KINDS[3]:
+        shares = np.broadcast_to(overall, judged.target.shape)
+    elif kind == KINDS[0]:
+        shares = (means("person") + means("item")) / 2
+        level, effect = float(overall @ scale.answers), {n: np.zeros(size[n]) for n in rows}
+        above = train.target @ scale.answers - level
+        for _ in range(_PASSES):
+            for name, other in (("person", "item"), ("item", "person")):
+                rest = np.bincount(rows[name][0], above - effect[other][rows[other][0]], size[name])
+                effect[name] = rest / np.maximum(count[name], 1)
+        both = level + effect["person"][judged.person] + effect["item"][judged.item]
+        return np.clip(both, scale.low, scale.high), shares
+    else:
+        shares = means("person" if kind == KINDS[1] else "item")
+    return shares @ scale.answers, shares
 
 
 def compare(
     kind: str,
     pairs: Pairs,
-    found: tuple[Floats, Floats],
+    answers: tuple[Floats, Floats],
     floor: tuple[Floats, Floats],
     scale: RatingScale,
     *,
@@ -96,7 +72,7 @@ def compare(
     the mean distance of distributions; ``ndcg@10`` by the teacher's order (gain: expected rating
     above the scale's lowest; ties share their mean discount), mean over personas.
 
-    ``pairs`` are held-out pairs with the teacher's distributions, on its ``scale``; ``found`` and
+    ``pairs`` are held-out pairs with the teacher's distributions, on its ``scale``; ``answers`` and
     ``floor`` (the baseline) are expected ratings (pairs,) and distributions (pairs, answers). The
     bootstrap draws personas. Rows are those of the `surrogate_fidelity` contract; none without
     pairs.
@@ -104,90 +80,77 @@ def compare(
     if not len(pairs):
         return []
     people, person = np.unique(pairs.person, return_inverse=True)
-    order = np.argsort(person, kind="stable")
-    ends = np.searchsorted(person[order], np.arange(len(people) + 1))
-    groups = [order[a:b] for a, b in itertools.pairwise(ends)]
     truth = pairs.target @ scale.answers
-    rng = np.random.default_rng(seed)
-    drawn = rng.multinomial(len(people), np.full(len(people), 1 / len(people)), size=_RESAMPLES)
+    size = np.bincount(person).astype(np.float64)
+    drawn = np.random.default_rng(seed).multinomial(
+        len(people), np.full(len(people), 1 / len(people)), _RESAMPLES
+    )
     weights = np.vstack([np.ones(len(people)), drawn])
-    size = np.diff(ends).astype(np.float64)
 
-    def resampled(answers: tuple[Floats, Floats]) -> dict[str, Floats]:
-        expected, shares = answers
-        squares = np.bincount(person, (expected - truth) ** 2)
+    def resampled(given: tuple[Floats, Floats]) -> dict[str, Floats]:
+        """Each figure of all personas, then of each draw of them."""
+        expected, shares = given
+        by_persona = _by_persona(person, truth, expected, scale.low)
         apart = np.bincount(person, total_variation(shares, pairs.target))
-        count = weights @ size
         return {
-            "rmse": np.sqrt(weights @ squares / count),
-            "correlation": _mean(weights, [_correlation(truth[g], expected[g]) for g in groups]),
-            "total_variation": weights @ apart / count,
-            "ndcg@10": _mean(weights, [_ndcg(truth[g] - scale.low, expected[g]) for g in groups]),
+            "rmse": np.sqrt(
+                weights @ np.bincount(person, (expected - truth) ** 2) / (weights @ size)
+            ),
+            "correlation": _mean(weights, by_persona[0]),
+            "total_variation": weights @ apart / (weights @ size),
+            "ndcg@10": _mean(weights, by_persona[1]),
         }
 
-    own, other = resampled(found), resampled(floor)
+    own, other = resampled(answers), resampled(floor)
     rows = []
     for figure in FIGURES:
-        difference = own[figure] - other[figure]
         row: dict[str, Any] = {"kind": kind, "figure": figure}
         for name, values in (
-            ("", own[figure]),
+            ("value", own[figure]),
             ("floor", other[figure]),
-            ("difference", difference),
+            ("difference", own[figure] - other[figure]),
         ):
             known = values[1:][~np.isnan(values[1:])]
-            low, high = np.quantile(known, [0.025, 0.975]) if len(known) else (np.nan, np.nan)
-            prefix = f"{name}_" if name else ""
-            row |= {name or "value": values[0], f"{prefix}low": low, f"{prefix}high": high}
-        row = {k: v if isinstance(v, str) or v == v else None for k, v in row.items()}
+            ends = np.quantile(known, [0.025, 0.975]) if len(known) else (np.nan, np.nan)
+            prefix = "" if name == "value" else f"{name}_"
+            numbers = zip((name, f"{prefix}low", f"{prefix}high"), (values[0], *ends), strict=True)
+            row |= {key: None if np.isnan(v) else float(v) for key, v in numbers}
         rows.append({**row, "pairs": len(pairs), "personas": len(people)})
-    return [{k: float(v) if isinstance(v, np.floating) else v for k, v in r.items()} for r in rows]
+    return rows
 
 
-def _mean(weights: Floats, values: list[float]) -> Floats:
+def _by_persona(person: Ints, truth: Floats, expected: Floats, low: float) -> Floats:
+    """Correlation and NDCG@10 of each persona, of shape (2, personas); NaN where undefined."""
+    from sklearn.metrics import ndcg_score
+
+    order = np.argsort(person, kind="stable")
+    groups = np.split(order, np.unique(person[order], return_index=True)[1][1:])
+    out = np.full((2, len(groups)), np.nan)
+    for n, rows in enumerate(groups):
+        right, given = truth[rows], expected[rows]
+        if len(rows) >= _MIN_PAIRS and right.std() >= 1e-9:
+            out[0, n] = np.corrcoef(right, given)[0, 1] if given.std() >= 1e-9 else 0.0
+        if len(rows) > 1 and np.ptp(right) >= 1e-9:
+            out[1, n] = ndcg_score([right - low], [given], k=_CUT)
+    return out
+
+
+def _mean(weights: Floats, values: Floats) -> Floats:
     """Weighted means of the values that are numbers, for every row of weights."""
-    every = np.array(values)
-    known = ~np.isnan(every)
+    known = ~np.isnan(values)
     count = weights[:, known].sum(axis=1)
-    total = weights[:, known] @ every[known]
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
-
-
-def _correlation(truth: Floats, expected: Floats) -> float:
-    if len(truth) < _MIN_PAIRS or truth.std() < 1e-9:
-        return float("nan")
-    if expected.std() < 1e-9:
-        return 0.0
-    return float(np.corrcoef(truth, expected)[0, 1])
-
-
-def _ndcg(gain: Floats, expected: Floats) -> float:
-    """Normalised discounted cumulative gain at 10; NaN where all gains are alike."""
-    if len(gain) < 2 or np.ptp(gain) < 1e-9:
-        return float("nan")
-    ranks = np.arange(len(gain))
-    discount = np.where(ranks < _CUT, 1 / np.log2(ranks + 2), 0.0)
-    order = np.argsort(-expected, kind="stable")
-    _, group = np.unique(-expected[order], return_inverse=True)
-    shared = np.bincount(group, discount) / np.bincount(group)
-    ideal = float(np.sort(gain)[::-1] @ discount)
-    return float(gain[order] @ shared[group]) / ideal
+    return np.where(count > 0, weights[:, known] @ values[known] / np.maximum(count, 1), np.nan)
 
 
 def fidelity_markdown(table: pl.DataFrame) -> str:
     """The table of fidelity as Markdown, a row per kind and figure."""
-
-    def figure(row: dict[str, Any], name: str) -> str:
-        prefix = f"{name}_" if name else ""
-        if row[name or "value"] is None:
-            return "-"
-        return "{:.3f} [{:.3f}, {:.3f}]".format(
-            *(row[k] for k in (name or "value", f"{prefix}low", f"{prefix}high"))
-        )
-
     lines = ["| pairs | figure | surrogate | floor | difference |", "|---|---|--:|--:|--:|"]
     for row in table.iter_rows(named=True):
+        cells = [
+            "-" if row[name] is None
+            else f"{row[name]:.3f} [{row[f'{prefix}low']:.3f}, {row[f'{prefix}high']:.3f}]"
+            for name, prefix in (("value", ""), ("floor", "floor_"), ("difference", "difference_"))
+        ]  # fmt: skip
         pairs = f"{row['kind']} ({row['pairs']:,} of {row['personas']:,} personas)"
-        cells = [figure(row, name) for name in ("", "floor", "difference")]
         lines.append(f"| {' | '.join([escape_markdown(pairs), row['figure'], *cells])} |")
     return "\n".join(lines)

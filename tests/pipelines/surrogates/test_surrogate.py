@@ -193,7 +193,7 @@ def test_same_id_with_other_facts_is_not_the_one_that_was_taught(taught):
     known = taught.model.personas.ids[0]
     one = personas.filter(persona_id=known)
     other = one.with_columns(likes=pl.lit(["Western"]), dislikes=pl.lit(["Drama"]))
-    seen = taught.model.personas.of(pl.concat([one, other]), None, None)[1]
+    seen = taught.model.personas.of(pl.concat([one, other]), None)[1]
     assert seen.tolist() == [True, False]
 
 
