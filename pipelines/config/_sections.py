@@ -612,10 +612,10 @@ class TuningSettings(Section):
     width: int = Field(64, ge=16, le=512, multiple_of=16, description="Width of the model.")
     layers: int = Field(2, ge=1, le=12, description="Layers of the model (count).")
     steps: int = Field(4_000, ge=1, description="Maximum optimiser steps (count).")
-    batch: int = Field(4, ge=1, description="Rows of 1,024 tokens per step (count).")
+    batch: int = Field(4, ge=1, description="Windows per step (count, up to 1,024 tokens each).")
     rate: float = Field(3e-3, gt=0, description="Highest learning rate.")
     dropout: Share = Field(
-        0.1, description="Dropout of the embeddings and of the last hidden states."
+        0.1, description="Dropout of embeddings and last states, of a base of added matrices."
     )
     every: int = Field(
         150, ge=1, description="Steps between evaluations of the validation loss (count)."

@@ -107,7 +107,7 @@ def rating_model(inputs: Inputs, settings: Settings, report: Report) -> Iterable
     )
     report.texts["figures"] = judged.markdown()
     report.stats.update(
-        training={"best_step": model.course.step, "validation_nll": model.course.nll},
+        training={"best_step": model.best["step"], "validation_nll": model.best["nll"]},
         redistributed=facts["redistributed"],
     )
     if withheld is not None:
@@ -189,7 +189,7 @@ STAGES = [
         datasets=(f"{domain}.rating_model",),
         inputs=tables(domain, *_PEOPLE, "item_embeddings", "rating_examples"),
         identity=_model,
-        code_version="3",
+        code_version="4",
         make=rating_model,
         whole=True,
         checks=(BEATS_MEAN,),

@@ -6,8 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from pipelines.prompts import MAX_SURPLUS, surplus_text
 from pipelines.scales import RatingScale
+from pipelines.tuning._windows import CONTEXT
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -16,8 +19,6 @@ if TYPE_CHECKING:
 PIECES = 4_096
 #: Training ratings from which a title is one token (count).
 TITLED = 8
-#: Longest text (tokens).
-CONTEXT = 1_024
 #: Contents without marks. The system message is the same in all prompts and left out.
 CHAT_TEMPLATE = (
     "{%- for message in messages if message['role'] != 'system' %}"
@@ -34,6 +35,15 @@ _PHRASES = (
     *(" -> ", "\n", " | mean ", " | TMDB ", " | public "),
     *(f" of {count}" for count in ("one", "few", "some", "many", "very many")),
 )
+
+
+def tokenizer_of(rows: pl.DataFrame, scale: RatingScale) -> PreTrainedTokenizerFast:
+    """A tokenizer of the texts of training examples."""
+    first = rows.filter(pl.col("window").str.starts_with("0:"))
+    titles = first.group_by(title=pl.col("line").str.split(" | ").list.first()).len()
+    titled = titles.filter(pl.col("len") >= TITLED)["title"].sort().to_list()
+    texts = [*first["line"], *first["description"].unique().sort()]
+    return train_tokenizer(texts, titled, scale)
 
 
 def train_tokenizer(
@@ -79,7 +89,9 @@ def train_tokenizer(
     return tokenizer
 
 
-def make_model(tokenizer: PreTrainedTokenizerFast, *, width: int, layers: int, seed: int) -> Any:
+def make_model(
+    tokenizer: PreTrainedTokenizerFast, *, width: int, layers: int, seed: int, dropout: float = 0.0
+) -> Any:
     """A Llama with tied embeddings, from random weights, in float32.
 
     Its attention has no dropout, which would take a path that is four times slower on a CPU; the
@@ -88,6 +100,7 @@ def make_model(tokenizer: PreTrainedTokenizerFast, *, width: int, layers: int, s
     ratings alone.
     """
     import torch
+    from torch.nn import functional
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
@@ -109,9 +122,18 @@ def make_model(tokenizer: PreTrainedTokenizerFast, *, width: int, layers: int, s
             dtype="float32",
         )
     )
+    # Tied, so no checkpoint holds it: the trainer need not warn that it is missing.
+    model._keys_to_ignore_on_save = ["lm_head.weight"]
     embeddings = model.get_input_embeddings().weight.data
     embeddings *= _EMBEDDED / embeddings.std()
     _order_numbers(embeddings, tokenizer)
+
+    def dropped(module: Any, _: Any, out: torch.Tensor) -> torch.Tensor:
+        return functional.dropout(out, dropout, module.training)
+
+    if dropout:
+        model.get_input_embeddings().register_forward_hook(dropped)
+        model.get_decoder().norm.register_forward_hook(dropped)
     return model
 
 

@@ -97,9 +97,10 @@ def test_history_of_a_training_window_is_no_target(tiny_model):
             "rating": [1.0, 2.0, 3.0, 4.0],
         }
     )
-    (window,) = open_base(checkpoint(tiny_model), STYLE).windows(rows)
-    assert [row for row in window.rows if row >= 0] == [2, 3]
-    text = open_base(checkpoint(tiny_model), STYLE).tokenizer.decode(window.ids)
+    prompts = open_base(checkpoint(tiny_model), STYLE).prompts
+    (window,) = prompts.windows(rows)
+    assert window.rows == [2, 3]
+    text = prompts.tokenizer.decode(window.ids)
     assert "Heat (1995) -> 1\nUp (2009) -> 2\n" in text
     assert "Saw (2004) -> 3" not in text
 

@@ -133,7 +133,7 @@ def test_engine_serves_the_distributions_that_were_judged(context, model):
     from pipelines.prompts import PromptStyle
     from pipelines.raters.report import read_calibration
     from pipelines.scales import SCALES
-    from pipelines.tuning import RatingModel, Trained
+    from pipelines.tuning import Prompts, RatingModel
 
     snapshot = model[1]
     store = context.store
@@ -176,13 +176,9 @@ def test_engine_serves_the_distributions_that_were_judged(context, model):
     loaded = AutoModelForCausalLM.from_pretrained(snapshot.path).eval()
     from transformers import AutoTokenizer
 
-    mine = RatingModel(
-        loaded,
-        AutoTokenizer.from_pretrained(snapshot.path),
-        PromptStyle("movies", SCALES["1-10"], layout="ledger"),
-        Trained(0.0, 0, []),
-        0,
-        0,
-    ).ask(rows)
+    tokenizer = AutoTokenizer.from_pretrained(snapshot.path)
+    style = PromptStyle("movies", SCALES["1-10"], layout="ledger")
+    answers = tuple(tokenizer.encode(text)[0] for text in style.scale.texts)
+    mine = RatingModel(loaded, Prompts(tokenizer, answers, style, lists=True)).ask(rows)
     calibrate = read_calibration(snapshot.path / "calibration.json", "1-10")
     assert np.abs(calibrate(mine) - batch.probabilities).max() < 1e-4
