@@ -26,6 +26,7 @@ __all__ = [
     "open_plugin",
     "plugin_class",
     "plugin_names",
+    "plugin_object",
 ]
 
 T = TypeVar("T")
@@ -54,6 +55,37 @@ class LazyClasses(Mapping[str, T]):
 def plugin_names(group: str) -> list[str]:
     """Names of the entry points of a group, alphabetical."""
     return sorted(entry.name for entry in entry_points(group=group))
+
+
+def plugin_object(
+    name: str, own: Mapping[str, str], *, kind: str, group: str | None = None
+) -> tuple[Any, str]:
+    """What a name stands for, a class or another object, and how errors name it.
+
+    Parameters and errors are those of :func:`plugin_class`.
+    """
+    found = {entry.name: entry.value for entry in entry_points(group=group)} if group else {}
+    found |= own
+    place = found.get(name, name)
+    if ":" not in place:
+        hint = nearest(name, found)
+        raise ConfigError(
+            f"unknown {kind}", where=repr(name), hint=f"{hint}; or module:Class of your own"
+        )
+    where = f"{kind} {name}" if name == place else f"{kind} {name} ({place})"
+    module, _, attribute = place.rpartition(":")
+    try:
+        holder = _file(Path(module)) if module.endswith(".py") else _module(module)
+    except Exception as error:
+        raise ConfigError(
+            f"the module can't be imported ({type(error).__name__}: {error})", where=where
+        ) from error
+    target = getattr(holder, attribute, None)
+    if target is None:
+        names = [n for n in vars(holder) if not n.startswith("_")]
+        hint = nearest(attribute, names) if names else "the module has no names"
+        raise ConfigError(f"the module has no {attribute}", where=where, hint=hint)
+    return target, where
 
 
 def plugin_class(
@@ -89,27 +121,8 @@ def plugin_class(
         If there is none of that name (naming the nearest), its module can't be imported, or it is
         no class with these methods.
     """
-    found = {entry.name: entry.value for entry in entry_points(group=group)} if group else {}
-    found |= own
-    place = found.get(name, name)
-    if ":" not in place:
-        hint = nearest(name, found)
-        raise ConfigError(
-            f"unknown {kind}", where=repr(name), hint=f"{hint}; or module:Class of your own"
-        )
-    where = f"{kind} {name}" if name == place else f"{kind} {name} ({place})"
-    module, _, attribute = place.rpartition(":")
-    try:
-        holder = _file(Path(module)) if module.endswith(".py") else _module(module)
-    except Exception as error:
-        raise ConfigError(
-            f"the module can't be imported ({type(error).__name__}: {error})", where=where
-        ) from error
-    target = getattr(holder, attribute, None)
-    if target is None:
-        names = [n for n, value in vars(holder).items() if inspect.isclass(value)]
-        hint = nearest(attribute, names) if names else "the module has no classes"
-        raise ConfigError(f"the module has no {attribute}", where=where, hint=hint)
+    target, where = plugin_object(name, own, kind=kind, group=group)
+    attribute = getattr(target, "__name__", name.rpartition(":")[2])
     if not inspect.isclass(target):
         raise ConfigError(
             f"{attribute} is not a class ({type(target).__name__})",

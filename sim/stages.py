@@ -28,7 +28,7 @@ SIMULATED = ("agents", "views", "pages", "memories")
 #: Raised with `sim.agents.CODE_VERSION`, whose package is too heavy to load with definitions.
 AGENTS_VERSION = "5"
 #: Raised with `sim.experiments.CODE_VERSION`.
-EXPERIMENTS_VERSION = "3"
+EXPERIMENTS_VERSION = "4"
 #: Raised with `sim.dialogue` CODE_VERSION and with the figures of its report.
 DIALOGUES_VERSION = "1"
 #: Brains whose visits depend on nothing but the release and the configuration.
@@ -389,25 +389,23 @@ def experiments_stage(
             )
             with closing(context):
                 found = own.run_experiments(context, names)
-            for name, (experiment, outcome) in found.items():
-                report.texts[name] = own.markdown(experiment, outcome, release=release.ref, level=2)
-                if isinstance(outcome, own.Result):
-                    plots = {f"{name}_{key}": png for key, png in outcome.pictures.items()}
-                    report.plots.update(plots)
-            results = [(e, o) for e, o in found.values() if isinstance(o, own.Result)]
+            for name, study in found.items():
+                report.texts[name] = study.markdown(release=release.ref, level=2)
+                report.plots.update({f"{name}_{key}": p for key, p in study.pictures.items()})
+            measured = [study for study in found.values() if study.too_few is None]
             report.shown.update(
                 computed=context.made,
                 reused=context.reused,
-                without_figures=[n for n, (_, o) in found.items() if not isinstance(o, own.Result)],
+                without_figures=[n for n, study in found.items() if study.too_few is not None],
             )
             stats = {
                 "release": release.ref,
-                "counts": {e.name: o.counts for e, o in results},
+                "counts": {study.name: study.counts for study in measured},
                 "seconds": {n: round(s, 3) for n, s in context.seconds.items()},
             }
             for dataset, frames in (
-                (datasets[0], [own.rows_frame(e, o) for e, o in results]),
-                (datasets[1], [own.comparisons_frame(e, o) for e, o in results]),
+                (datasets[0], [study.rows_frame() for study in measured]),
+                (datasets[1], [study.comparisons_frame() for study in measured]),
             ):
                 whole = pl.concat(frames) if frames else pl.DataFrame()
                 yield Table(dataset, [whole], lambda: stats, ordered=False, allow_empty=True)
@@ -452,7 +450,6 @@ def dialogues_stage(
         def make() -> Iterator[Table]:
             from sim import Release, dialogue
             from sim.dialogue import suites as own
-            from sim.experiments import markdown
 
             book = dialogue.Book.open(Release(stored))
             context = own.DialogueContext(
@@ -467,10 +464,9 @@ def dialogues_stage(
                 model_episodes=model_episodes,
             )
             found = own.run_suites(context, own.chosen_suites(suites))
-            for name, (page, result) in found.results.items():
-                report.texts[name] = markdown(page, result, release=found.release, level=2)
-                plots = {f"{name}_{key}": png for key, png in result.pictures.items()}
-                report.plots.update(plots)
+            for name, study in found.results.items():
+                report.texts[name] = study.markdown(release=found.release, level=2)
+                report.plots.update({f"{name}_{key}": p for key, p in study.pictures.items()})
             report.shown.update(
                 flagged=found.flagged, not_played=found.not_played, seconds=found.seconds
             )

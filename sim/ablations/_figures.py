@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from sim.metrics.intervals import over_seeds, user_weights
+from pipelines.study import over_seeds, user_weights
 
 if TYPE_CHECKING:
     import polars as pl

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
@@ -15,6 +15,7 @@ import polars as pl
 from pipelines.config import identity_hash
 from pipelines.contracts import DIALOGUE
 from pipelines.errors import ConfigError, IntegrityError
+from pipelines.study import Comparison, Figure, Study, draw, false_discovery, write_report
 from sim.dialogue._book import Book
 from sim.dialogue._lifetimes import Lifetimes
 from sim.dialogue._metrics import (
@@ -30,10 +31,6 @@ from sim.dialogue._metrics import (
 from sim.dialogue._protocol import CONFIDENCES, STATED
 from sim.dialogue._run import Played
 from sim.dialogue._suites import BOUNDS, FLOORS, SUITES, Configuration, DialogueContext, Suite
-from sim.metrics import Figure, false_discovery
-
-if TYPE_CHECKING:
-    from sim.experiments import Result
 
 #: Files of a run's folder by kind; there are pictures and a page per suite besides.
 FILES = {
@@ -101,24 +98,10 @@ class DialogueRun:
     flagged: list[str]
     #: Time of each suite.
     seconds: dict[str, float]
-    #: Suites with their results, for the pages; empty of a run that was read.
-    results: Mapping[str, tuple[Any, Result]]
+    #: Studies of the suites, for the pages; empty of a run that was read.
+    results: Mapping[str, Study]
     #: Sentences on rows whose cell or setting has too few customers or choice sets.
     not_played: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class _Page:
-    """A suite as the reports of experiments know one."""
-
-    name: str
-    question: str
-    anchor: str
-    figures: dict[str, str]
-    settings: Any = None
-
-    def run(self, context: Any) -> Result:
-        raise NotImplementedError
 
 
 Rows = list[tuple[Configuration, Played]]
@@ -144,7 +127,7 @@ def run_suites(
         figures = _figures(context.book, suite, rows, [drawn for _, drawn in playable])
         frames.append(_report_frame(name, suite, rows, figures))
         notes = [*_circumstances(context, figures), *lacking]
-        results[name] = (_page(name, suite), _result(suite, rows, figures, notes))
+        results[name] = _study(name, suite, rows, figures, notes)
         flagged += [
             f"{name}: {share:.0%} of the episodes of {_title(suite, row)} have no regret"
             for (row, _), found in zip(rows, figures, strict=True)
@@ -232,11 +215,6 @@ def _title(suite: Suite, row: Configuration) -> str:
         for name, value in row.labels.items()
         if name in suite.varied and value
     )
-
-
-def _page(name: str, suite: Suite) -> _Page:
-    figures = {n: FIGURES[n] for n in _TABLE}
-    return _Page(name, suite.question, suite.anchor, figures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,14 +355,24 @@ def _report_frame(name: str, suite: Suite, rows: Rows, figures: list[Points]) ->
     return pl.DataFrame(lines, schema=DIALOGUE["dialogue.report"].polars_schema())
 
 
-def _result(suite: Suite, rows: Rows, figures: list[Points], notes: Sequence[str]) -> Result:
-    from sim.experiments import Comparison, Result, Row
-
-    made, compared = [], []
+def _study(
+    name: str, suite: Suite, rows: Rows, figures: list[Points], notes: Sequence[str]
+) -> Study:
+    """The study of a suite: a row per configuration."""
+    study = Study(
+        name,
+        suite.question,
+        suite.anchor,
+        {n: FIGURES[n] for n in _TABLE},
+        suite.varied,
+        unit="seed",
+        legend=_LEGEND,
+        pictures=_pictures(suite, rows, figures),
+    )
     zero = _always_zero(figures)
     titles = [_title(suite, row) for row, _ in rows]
     for n, ((row, played), found) in enumerate(zip(rows, figures, strict=True)):
-        labels = {name: row.labels[name] for name in suite.varied}
+        labels = [row.labels[varied] for varied in suite.varied]
         values = {
             m: _shown(found[m, 0.0].figure) for m in _TABLE if (m, 0.0) in found and m not in zero
         }
@@ -392,10 +380,10 @@ def _result(suite: Suite, rows: Rows, figures: list[Points], notes: Sequence[str
         note = f"{count} lifetimes of {played.episodes['episode'].n_unique()} episodes"
         source = "model" if played.identity["agent"].get("language_model") else row.source
         own = note if source == "model" else ""
-        made.append(Row(labels, source, dict(values), n=count, note=own))
+        study.add(labels, source, figures=values, n=count, note=own)
         if not np.isnan(p := found.get(("memory_effect", 0.0), _NONE).p):
             effect = found["memory_effect", 0.0].figure
-            compared.append(
+            study.comparisons.append(
                 Comparison(titles[n], "the same, memory off", "normalised_regret", effect, p, count)
             )
         other = _partner(rows, row, **{suite.reference[0]: suite.reference[1]})
@@ -404,20 +392,17 @@ def _result(suite: Suite, rows: Rows, figures: list[Points], notes: Sequence[str
                 continue
             shares = [values_of(one.episodes, _SHARE) for one in (played, rows[other][1])]
             effect = paired(shares[0], shares[1])[0].overall()
-            compared.append(
+            study.comparisons.append(
                 Comparison(titles[n], titles[other], "normalised_regret", effect, p, count)
             )
-    said = f"The paper: {suite.paper}. It publishes no numbers."
-    notes = [
-        *([said] if suite.paper else []),
+    study.notes += [
+        *([f"The paper: {suite.paper}. It publishes no numbers."] if suite.paper else []),
         "The oracle reads the persona's description with a rater that made no scores; `best` knows "
         "the scores. Neither is a competitor.",
         *([f"0 in all rows: {', '.join(f'`{m}`' for m in zero)}."] if zero else []),
         *notes,
     ]
-    return Result(
-        made, compared, notes, _pictures(suite, rows, figures), legend=_LEGEND, assumed=False
-    )
+    return study
 
 
 def _always_zero(figures: list[Points]) -> list[str]:
@@ -441,63 +426,20 @@ def _pictures(suite: Suite, rows: Rows, figures: list[Points]) -> dict[str, byte
             if any(e in row.probes for row, _ in rows)
         },
     }
-    # The same agent has the same colour, and the same memory, setting or cell the same line.
-    agents = list(dict.fromkeys(row.labels["agent"] for row, _ in rows))
-    ranked = sorted(rows, key=lambda one: one[0].agent in FLOORS + BOUNDS)
-    others = list(dict.fromkeys(_others(suite, row) for row, _ in ranked))
     out = {}
     for title, (metric, axis) in wanted.items():
-        curves: dict[str, _Curve] = {}
+        curves: dict[str, dict[str, Figure | float | None]] = {}
         for (row, _), found in zip(rows, figures, strict=True):
-            points = [(x, p.figure) for (name, x), p in found.items() if name == metric and x > 0]
             if metric == "questions" and row.agent in FLOORS + BOUNDS:
                 continue
-            if shown := [(x, f) for x, f in points if not np.isnan(f.value)]:
-                curves[_title(suite, row)] = _Curve(
-                    shown, agents.index(row.labels["agent"]), others.index(_others(suite, row))
-                )
+            points = {f"{x:g}": p.figure for (n, x), p in found.items() if n == metric and x > 0}
+            shown = {x: f for x, f in points.items() if not np.isnan(f.value)}
+            if shown:
+                curves[_title(suite, row)] = dict(shown)
         if curves:
-            out[title] = _curves(title, curves, axis, metric.partition("_episode")[0])
+            unit = metric.partition("_episode")[0].replace("_", " ")
+            out[title] = draw({"": curves}, title=title, x=axis, y=unit, lines=True)
     return out
-
-
-@dataclass(frozen=True, slots=True)
-class _Curve:
-    """Points of a row, and the numbers of its colour and its line."""
-
-    points: list[tuple[float, Figure]]
-    colour: int
-    line: int
-
-
-#: Curves of a picture up to which intervals are drawn (count), and lines by number.
-_BANDS, _LINES = 8, ("-", "--", ":", "-.")
-
-
-def _others(suite: Suite, row: Configuration) -> tuple[str, ...]:
-    """Labels that are shown of a row besides its agent."""
-    return tuple(v for k, v in row.labels.items() if k in suite.varied and k != "agent")
-
-
-def _curves(title: str, curves: Mapping[str, _Curve], axis: str, unit: str) -> bytes:
-    from matplotlib.figure import Figure as Picture
-
-    from sim.experiments import finish_picture
-
-    picture = Picture(figsize=(9, 4.5))
-    axes = picture.subplots()
-    for name, curve in curves.items():
-        x, colour = [p for p, _ in curve.points], f"C{curve.colour}"
-        line, marker = _LINES[curve.line % len(_LINES)], (".", "x")[curve.line // len(_LINES) % 2]
-        values = [f.value for _, f in curve.points]
-        axes.plot(x, values, line, marker=marker, color=colour, label=name)
-        if len(curves) <= _BANDS:
-            low, high = [f.low for _, f in curve.points], [f.high for _, f in curve.points]
-            axes.fill_between(x, low, high, color=colour, alpha=0.12)
-    axes.set_xlabel(axis)
-    axes.set_ylabel(unit.replace("_", " "))
-    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    return finish_picture(picture, axes, title)
 
 
 def write_run(found: DialogueRun, folder: Path) -> dict[str, Path]:
@@ -507,7 +449,6 @@ def write_run(found: DialogueRun, folder: Path) -> dict[str, Path]:
     ``dialogues.html``; ``report.csv`` with every figure; ``episodes.parquet``, ``turns.parquet``.
     """
     from pipelines.store.files import storage_errors
-    from sim.experiments import write_report
 
     written = write_report(
         found.results, folder, release=found.release, title="Shopping dialogues", stem="dialogues"

@@ -1,26 +1,30 @@
 """Experiments on simulated users: claims of the papers with baselines, controls and intervals.
 
-After SimUSER (section 4, appendix F) and Agent4Rec (sections 3 and 4). An :class:`Experiment`
-answers one question on any release with any brain and recommender; :class:`ExperimentContext`
-opens, fits and keeps what several of them need.
+After SimUSER (section 4, appendix F) and Agent4Rec (sections 3 and 4). An experiment is a function
+with the decorator :func:`experiment` that fills a :class:`pipelines.study.Study`, on any release
+with any brain and recommender; :class:`ExperimentContext` opens, fits and caches what several of
+them need.
 """
 
-from sim.experiments._context import CODE_VERSION, RECOMMENDERS, ExperimentContext
-from sim.experiments._figures import bars, by_person, finish_picture, paired
-from sim.experiments._protocol import SOURCES, Comparison, Experiment, Result, Row, TooFew
-from sim.experiments._report import (
-    Outcome,
-    comparisons_frame,
-    markdown,
-    paper_rows,
-    rows_frame,
+from pipelines.study import (
+    Claim,
+    Comparison,
+    Figure,
+    Plot,
+    Row,
+    Study,
+    TooFew,
     write_report,
 )
-from sim.experiments._run import (
+from sim.experiments._context import CODE_VERSION, RECOMMENDERS, ExperimentContext
+from sim.experiments._experiment import (
     EXPERIMENTS,
+    Experiment,
     chosen_names,
+    experiment,
     experiment_names,
     open_experiment,
+    paper_rows,
     run_experiments,
 )
 
@@ -28,25 +32,20 @@ __all__ = [
     "CODE_VERSION",
     "EXPERIMENTS",
     "RECOMMENDERS",
-    "SOURCES",
+    "Claim",
     "Comparison",
     "Experiment",
     "ExperimentContext",
-    "Outcome",
-    "Result",
+    "Figure",
+    "Plot",
     "Row",
+    "Study",
     "TooFew",
-    "bars",
-    "by_person",
     "chosen_names",
-    "comparisons_frame",
+    "experiment",
     "experiment_names",
-    "finish_picture",
-    "markdown",
     "open_experiment",
-    "paired",
     "paper_rows",
-    "rows_frame",
     "run_experiments",
     "write_report",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,11 +12,12 @@ import polars as pl
 
 from pipelines.errors import ConfigError
 from pipelines.seeding import hash_ids, uniform
+from pipelines.study import Claim, Plot, Study
 from sim.agents import AgentWorld, Brain, classify_items
 from sim.experiments._context import ExperimentContext
-from sim.experiments._figures import Floats, bars, paired, person_figures
-from sim.experiments._protocol import Comparison, Result, Row, TooFew
+from sim.experiments._experiment import experiment
 
+Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
@@ -24,169 +25,133 @@ Bools = npt.NDArray[np.bool_]
 NEGATIVES = ("uniform", "popularity-matched")
 #: Rules of acceptance: probability from 1/2 on; the most probable ones, as many as are positive.
 _RULES = ("p from 0.5 on", "best k")
-#: Meanings of the figures by name.
-_FIGURES = {
-    "accuracy": "share of the 20 items that are classified rightly, 0-1",
-    "precision": "share of the accepted items that are positive, 0-1; 0 where none is accepted",
-    "recall": "share of the positive items that are accepted, 0-1",
-    "f1": "2 TP / (2 TP + FP + FN) per agent, 0-1",
-    "auc": "share of pairs of a positive and a negative item in which the positive has the higher "
-    "probability, 0-1; 0.5 is chance",
-}
+#: Rules by classifier where it has not both: baselines but `random` give no probabilities.
+_RULES_OF = {"always": _RULES[:1], "popularity": _RULES[1:], "ease": _RULES[1:]}
 #: People whose items are drawn at once (count): bounds the memory of (people, items).
 _AT_ONCE = 1_024
 
 
-@dataclass(frozen=True)
-class BelievabilitySettings:
-    """Settings of ``believability``."""
-
-    #: Items that are classified by an agent (count).
-    items: int = 20
-    #: Held-out interactions among them, by ratio (counts).
-    positives: tuple[int, ...] = (10, 7, 5, 2)
-    #: Unseen items nearest in training rank to a positive that a matched negative is drawn from
-    #: (count).
-    nearest: int = 30
-    #: People with enough held-out interactions that figures need (count).
-    min_people: int = 10
-
-
-class Believability:
-    """Classification of items: held-out positives against sampled negatives."""
-
-    name = "believability"
-    question = (
-        "Of 20 items, which has the person interacted with? Held-out interactions among uniform "
-        "and among equally popular unseen items."
-    )
-    anchor = "Agent4Rec, Table 1; SimUSER, Table 1"
-    figures = _FIGURES
-
-    def __init__(self, settings: BelievabilitySettings | None = None) -> None:
-        self.settings = settings or BelievabilitySettings()
-        s = self.settings
-        if not s.positives or not all(0 < k < s.items for k in s.positives):
-            raise ConfigError(
-                f"{s.positives} positives of {s.items} items",
-                where="experiment believability",
-                hint="each from 1 to one less than the items",
-            )
-
-    def run(self, context: ExperimentContext) -> Result:
-        """Classify the same items by every brain and baseline."""
-        world = context.world()
-        number = min(context.agents, len(world))
-        counts = {"people": number}
-        rows: list[Row] = []
-        frames: dict[tuple[str, ...], tuple[Row, pl.DataFrame]] = {}
-        for negatives in NEGATIVES:
-            for k in self.settings.positives:
-                tasks = draw_tasks(world, number, self.settings, k, negatives, seed=context.seed)
-                ratio = ratio_of(k, self.settings.items)
-                counts[f"left out at {ratio}, fewer than {k} test interactions"] = number - len(
-                    tasks.people
-                )
-                least = self.settings.min_people
-                if len(tasks.people) < least:
-                    raise TooFew(
-                        f"people with {k} test interactions",
-                        found=len(tasks.people),
-                        needed=least,
-                        where=f"experiment {self.name}, {context.release.ref}",
-                        hint="a release with longer histories",
-                    )
-                for name, source, frame in self._all(context, world, tasks, k, negatives, counts):
-                    for rule in _rules_of(name):
-                        part = frame.filter(pl.col("rule") == rule)
-                        labels = {
-                            "classifier": name,
-                            "negatives": negatives,
-                            "ratio": ratio,
-                            "rule": rule,
-                        }
-                        row = Row(labels, source, person_figures(part, list(_FIGURES)), part.height)
-                        rows.append(row)
-                        frames[negatives, ratio, name, rule] = (row, part)
-        notes = [
-            "Positives are interactions of the test split; seen items of any split are no "
-            "negatives. One task per person and ratio; people with too few test interactions are "
-            "left out, so that the rows of 1:1 are of people with long histories.",
-            "`best k` accepts as many items as are positive, which an agent can't know; AUC is the "
-            "same under both rules. `always` accepts everything.",
-            "Popularity-matched negatives are the headline: with uniform ones the number of "
-            "training ratings alone does most of the work.",
-            "The papers' columns precision and recall look swapped. Agent4Rec's text has a recall "
-            "of about 75 % and a precision that falls to about one quarter, its columns the "
-            "reverse. At 1:9 a recall of 0.21 with a precision of 0.78 would come with an accuracy "
-            "of about 0.92, swapped with 0.69; 0.62 is printed. SimUSER's table has the same "
-            "pattern. Rows stand here as printed.",
-        ]
-        return Result(
-            rows,
-            self._comparisons(context, frames),
-            notes,
-            {"auc": _picture(rows, ratio_of(self.settings.positives[0], self.settings.items))},
-            counts,
+@experiment(
+    question="Of 20 items, which has the person interacted with? Held-out interactions among "
+    "uniform and among equally popular unseen items.",
+    paper="Agent4Rec, Table 1; SimUSER, Table 1",
+    conditions=("classifier", "negatives", "ratio", "rule"),
+    figures={
+        "accuracy": "share of the 20 items that are classified rightly, 0-1",
+        "precision": "share of the accepted items that are positive, 0-1; 0 where none is accepted",
+        "recall": "share of the positive items that are accepted, 0-1",
+        "f1": "2 TP / (2 TP + FP + FN) per agent, 0-1",
+        "auc": "share of pairs of a positive and a negative item in which the positive has the "
+        "higher probability, 0-1; 0.5 is chance",
+    },
+    claim=Claim(
+        "Agents recognise what their person interacted with: at 1:1, among uniform negatives, with "
+        "an accuracy of 0.691 (Agent4Rec) and 0.783 (SimUSER).",
+        figure="auc",
+        row={"negatives": "popularity-matched", "rule": "best k"},
+        control={"classifier": "ease"},
+        above="Supported: against equally popular items the agents know more of the person than "
+        "EASE, a linear recommender.",
+        below="Not supported: against equally popular items the agents know less of the person "
+        "than EASE, a linear recommender.",
+        equal="Not supported beyond a baseline: against equally popular items the agents are not "
+        "told from EASE, a linear recommender.",
+    ),
+    plots={
+        "auc": Plot(
+            "AUC of classifiers by negatives (chance 0.5)", "AUC (0-1)", ("auc",), ("ratio",),
+            ("classifier",), panels=("negatives",),
+            where=lambda row: row.labels["rule"] == "best k",
         )
-
-    def _all(
-        self,
-        context: ExperimentContext,
-        world: AgentWorld,
-        tasks: Tasks,
-        k: int,
-        negatives: str,
-        counts: dict[str, int],
-    ) -> list[tuple[str, str, pl.DataFrame]]:
-        """Classifiers, sources of their rows, and outcomes per person and rule."""
-        key = {
-            **asdict(self.settings),
-            "k": k,
-            "negatives": negatives,
-            "seed": context.seed,
-            "agents": context.agents,
-        }
-        popular = world.item_histograms.sum(axis=1)[tasks.items]
-        out = [("popularity", "baseline", outcome_frame(world, tasks, popular))]
-
-        def scored() -> pl.DataFrame:
-            return outcome_frame(world, tasks, _listed(context, world, tasks))
-
-        out.append(("ease", "baseline", context.cell(self.name, {**key, "by": "ease"}, scored)))
-        for name in ("always", *context.brains):
-            brain = context.brain(name)
-            source = context.source(brain)
-            asked = tasks
-            if source == "model":
-                asked = tasks.first(context.sample["model_agents"])
-
-            frame = context.cell(
-                self.name,
-                {**key, "by": context.identity(brain), "asked": len(asked.people)},
-                partial(_classified, context, brain, asked),
+    },
+)  # fmt: skip
+def believability(
+    study: Study,
+    context: ExperimentContext,
+    *,
+    items: int = 20,  # that an agent classifies (count)
+    positives: tuple[int, ...] = (10, 7, 5, 2),  # held-out interactions among them (counts)
+    nearest: int = 30,  # unseen items nearest in rank that a matched negative is drawn from
+    min_people: int = 10,  # with enough held-out interactions
+) -> None:
+    """Classify the same items by every brain and baseline."""
+    if not positives or not all(0 < k < items for k in positives):
+        raise ConfigError(
+            f"{positives} positives of {items} items",
+            where="experiment believability",
+            hint="each from 1 to one less than the items",
+        )
+    world = context.world()
+    number = min(context.agents, len(world))
+    study.counts["people"] = number
+    for negatives in NEGATIVES:
+        for k in positives:
+            tasks = draw_tasks(
+                world, number, k, negatives, items=items, nearest=nearest, seed=context.seed
             )
-            failed = len(asked.people) - frame["persona_id"].n_unique()
-            if failed:
-                counts[f"failed, {name}, {negatives}, {k}"] = failed
-            out.append((name, source, frame))
-        return out
-
-    def _comparisons(
-        self, context: ExperimentContext, frames: dict[tuple[str, ...], tuple[Row, pl.DataFrame]]
-    ) -> list[Comparison]:
-        """AUC and accuracy of every brain less those of the baselines, at every ratio."""
-        out = []
-        for (negatives, ratio, brain, rule), side in frames.items():
-            if brain in ("always", "random", "popularity", "ease") or rule != _RULES[1]:
-                continue
+            ratio = ratio_of(k, items)
+            left_out = number - len(tasks.people)
+            study.counts[f"left out at {ratio}, fewer than {k} test interactions"] = left_out
+            study.require(
+                f"people with {k} test interactions", len(tasks.people), min_people,
+                "a release with longer histories",
+            )  # fmt: skip
+            for name, source, frame in _classifiers(study, context, tasks, (k, negatives)):
+                for rule in _RULES_OF.get(name, _RULES):
+                    outcomes = frame.filter(pl.col("rule") == rule)
+                    study.add((name, negatives, ratio, rule), source, outcomes)
+    for row in study.rows:
+        if row.source != "baseline" and row.labels["rule"] == _RULES[1]:
             for other in ("random", "popularity", "ease"):
-                for figure in ("auc", "accuracy"):
-                    found = paired(
-                        side, frames[negatives, ratio, other, rule], figure, seed=context.seed
-                    )
-                    out += [] if found is None else [found]
-        return out
+                study.against("auc", "accuracy", rows=[row], classifier=other)
+    study.notes += _NOTES
+
+
+_NOTES = [
+    "Positives are interactions of the test split; seen items of any split are no negatives. One "
+    "task per person and ratio; people with too few test interactions are left out, so that the "
+    "rows of 1:1 are of people with long histories.",
+    "`best k` accepts as many items as are positive, which an agent can't know; AUC is the same "
+    "under both rules. `always` accepts everything.",
+    "Popularity-matched negatives are the headline: with uniform ones the number of training "
+    "ratings alone does most of the work.",
+    "The papers' columns precision and recall look swapped. Agent4Rec's text has a recall of about "
+    "75 % and a precision that falls to about one quarter, its columns the reverse. At 1:9 a "
+    "recall of 0.21 with a precision of 0.78 would come with an accuracy of about 0.92, swapped "
+    "with 0.69; 0.62 is printed. SimUSER's table has the same pattern. Rows stand here as printed.",
+]
+
+
+def _classifiers(
+    study: Study, context: ExperimentContext, tasks: Tasks, kind: tuple[int, str]
+) -> list[tuple[str, str, pl.DataFrame]]:
+    """Classifiers, sources of their rows, and outcomes per person and rule."""
+    world, (k, negatives) = context.world(), kind
+    key = {"k": k, "negatives": negatives, "agents": context.agents}
+    popular = world.item_histograms.sum(axis=1)[tasks.items]
+    listed = context.cell(
+        study, {**key, "by": "ease"},
+        lambda: outcome_frame(world, tasks, _listed(context, world, tasks)),
+    )  # fmt: skip
+    out = [
+        ("popularity", "baseline", outcome_frame(world, tasks, popular)),
+        ("ease", "baseline", listed),
+    ]
+    for name in ("always", *context.brains):
+        brain = context.brain(name)
+        source, asked = context.source(brain), tasks
+        if source == "model":
+            asked = tasks.first(context.sample["model_agents"])
+        frame = context.cell(
+            study,
+            {**key, "by": context.identity(brain), "asked": len(asked.people)},
+            partial(_classified, context, brain, asked),
+        )
+        failed = len(asked.people) - frame["persona_id"].n_unique()
+        if failed:
+            study.counts[f"failed, {name}, {negatives}, {k}"] = failed
+        out.append((name, source, frame))
+    return out
 
 
 @dataclass(frozen=True)
@@ -217,17 +182,19 @@ def ratio_of(positives: int, items: int) -> str:
 def draw_tasks(
     world: AgentWorld,
     people: int,
-    settings: BelievabilitySettings,
     positives: int,
     negatives: str,
     *,
+    items: int = 20,
+    nearest: int = 30,
     seed: int = 0,
 ) -> Tasks:
     """Draw the items of the first people who have enough test interactions.
 
     Draws belong to (seed, person, item), so that a person's items do not depend on who else is
-    drawn for. ``people`` are those of the cast, ``positives`` those of a task (counts);
-    ``negatives`` is one of `NEGATIVES`.
+    drawn for. ``people`` are those of the cast, ``positives`` and ``items`` those of a task, and
+    ``nearest`` the unseen items that a matched negative is drawn from (counts); ``negatives`` is
+    one of `NEGATIVES`.
     """
     from sim.environment import split_rows
 
@@ -242,14 +209,14 @@ def draw_tasks(
     known[every["person"].to_numpy(), every["item"].to_numpy()] = True
     held_out = np.zeros((people, size), np.bool_)
     held_out[held["person"].to_numpy(), held["item"].to_numpy()] = True
-    count = settings.items - positives
+    count = items - positives
     enough = (held_out.sum(axis=1) >= positives) & ((~known).sum(axis=1) >= count)
     chosen = np.flatnonzero(enough)
     trained = world.item_histograms.sum(axis=1)
     rank = np.empty(size, np.int64)
     rank[np.lexsort((np.arange(size), -trained))] = np.arange(size)
     ids, item_ids = hash_ids(world.people["persona_id"]), hash_ids(world.catalogue.ids)
-    items = np.empty((len(chosen), settings.items), np.int64)
+    drawn = np.empty((len(chosen), items), np.int64)
     for start in range(0, len(chosen), _AT_ONCE):
         part = chosen[start : start + _AT_ONCE]
         draws = [uniform(seed, ids[part][:, None], item_ids, kind) for kind in range(2)]
@@ -259,15 +226,15 @@ def draw_tasks(
         if negatives == NEGATIVES[0]:
             others = np.argsort(np.where(free, draws[1], np.inf), axis=1, kind="stable")[:, :count]
         else:
-            others = _matched(rank, own, free, draws[1], count, settings.nearest)
-        items[start : start + _AT_ONCE] = np.concatenate([own, others], axis=1)
-    positive = np.zeros(items.shape, np.bool_)
+            others = _matched(rank, own, free, draws[1], count, nearest)
+        drawn[start : start + _AT_ONCE] = np.concatenate([own, others], axis=1)
+    positive = np.zeros(drawn.shape, np.bool_)
     positive[:, :positives] = True
     # Mixed: a brain that reads a page may prefer its first or its last items.
-    order = np.argsort(uniform(seed, ids[chosen][:, None], item_ids[items], 2), axis=1)
+    order = np.argsort(uniform(seed, ids[chosen][:, None], item_ids[drawn], 2), axis=1)
     return Tasks(
         chosen,
-        np.take_along_axis(items, order, axis=1),
+        np.take_along_axis(drawn, order, axis=1),
         np.take_along_axis(positive, order, axis=1),
     )
 
@@ -294,13 +261,6 @@ def _matched(
         out[:, number] = near[row, keys.argmin(axis=1)]
         left[row, out[:, number]] = False
     return out
-
-
-def _rules_of(name: str) -> tuple[str, ...]:
-    """Rules of acceptance of a classifier: baselines but `random` give no probabilities."""
-    if name == "always":
-        return _RULES[:1]
-    return _RULES[1:] if name in ("popularity", "ease") else _RULES
 
 
 def _classified(context: ExperimentContext, brain: Brain, tasks: Tasks) -> pl.DataFrame:
@@ -395,11 +355,3 @@ def auc_of(scores: Floats, positive: Bools) -> Floats:
     right = np.where(difference == 0, 0.5, difference > 0)
     pairs = positive[:, :, None] & ~positive[:, None, :]
     return np.asarray((right * pairs).sum(axis=(1, 2)) / pairs.sum(axis=(1, 2)))
-
-
-def _picture(rows: list[Row], ratio: str) -> bytes:
-    chosen = [r for r in rows if r.labels["ratio"] == ratio and r.labels["classifier"] != "always"]
-    names = list(dict.fromkeys(r.labels["classifier"] for r in chosen))
-    found = {(r.labels["classifier"], r.labels["negatives"]): r.figures["auc"] for r in chosen}
-    series = {kind: [found[name, kind] for name in names] for kind in NEGATIVES}
-    return bars(f"AUC at {ratio} (chance 0.5)", names, series, "AUC (0-1)")

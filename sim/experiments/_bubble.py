@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,11 @@ import numpy.typing as npt
 import polars as pl
 
 from pipelines.seeding import combine, hash_ids
+from pipelines.study import Claim, Plot, Study
 from sim.agents import AgentWorld, Brain, visit
 from sim.experiments._context import ExperimentContext
+from sim.experiments._experiment import experiment
 from sim.experiments._feedback import Floats, Ints, drawn, item_table, rated, retrained
-from sim.experiments._figures import finish_picture, paired, person_figures
-from sim.experiments._protocol import Result, Row, TooFew
-from sim.metrics import Figure
 from sim.recommenders import MaskedRecommender
 
 #: Rows that the recommender is trained on from round to round.
@@ -24,154 +23,147 @@ FEEDBACK = {
     "watched": "what the agent watched",
     "random items": "as many items of the round's part drawn at random",
 }
-_FIGURES = {
-    "p_top1": "share of the recommended items in their commonest genre, an item of several genres "
-    "counting one divided by their number, 0-1",
-    "n_genres": "genres among the recommended items of a round (count)",
-    "p_top1_slope": "change of p_top1 per round",
-    "n_genres_slope": "change of n_genres per round",
-}
+_SLOPES = ("p_top1_slope", "n_genres_slope")
 
 
-@dataclass(frozen=True)
-class BubbleSettings:
-    """Settings of ``bubble``."""
-
-    #: Name of the one that is retrained; ``als`` stands for Agent4Rec's MF.
-    recommender: str = "als"
-    #: Rounds, and parts of the items (count).
-    rounds: int = 4
-    #: Items of a part that a round needs (count).
-    min_items: int = 20
-
-
-class Bubble:
-    """Filter bubbles: genre concentration of lists over rounds of simulated feedback."""
-
-    name = "bubble"
-    question = (
-        "Do recommendations narrow to fewer genres from round to round as the recommender is "
-        "retrained on what agents watched?"
-    )
-    anchor = "Agent4Rec, Fig. 8"
-    figures = _FIGURES
-
-    def __init__(self, settings: BubbleSettings | None = None) -> None:
-        self.settings = settings or BubbleSettings()
-
-    def run(self, context: ExperimentContext) -> Result:
-        """Recommend, visit and retrain, round by round."""
-        world = context.world()
-        parts, _ = self._parts(world)
-        smallest = int(np.bincount(parts, minlength=self.settings.rounds).min())
-        if smallest < self.settings.min_items:
-            raise TooFew(
-                f"items in the smallest of {self.settings.rounds} parts",
-                found=smallest,
-                needed=self.settings.min_items,
-                where=f"experiment {self.name}, {context.release.ref}",
-            )
-        sides: dict[tuple[str, str], tuple[Row, pl.DataFrame]] = {}
-        counts: dict[str, int] = {}
-        rows: list[Row] = []
-        for brain in context.brains:
-            mind = context.brain(brain)
-            for feedback in FEEDBACK:
-                alone = feedback == "none"
-                if alone and sides:
-                    continue
-                played = context.world_of(mind)
-                people = len(played) if alone else min(context.agents_of(mind), len(played))
-                frame = context.cell(
-                    self.name,
-                    {
-                        "brain": "none" if alone else context.identity(mind),
-                        "shown": [world.pages, world.per_page] if alone else "as the brain",
-                        "feedback": feedback,
-                        "agents": people,
-                        "seed": context.seed,
-                        "settings": asdict(self.settings),
-                    },
-                    lambda w=played, b=mind, f=feedback, p=people: self._compute(  # type: ignore[misc]
-                        w, b, f, p, context.seed
-                    ),
-                )
-                labels = {"brain": "none" if alone else brain, "feedback": feedback}
-                source = "baseline" if alone else context.source(mind)
-                found = self._rows(labels, source, frame)
-                rows += found
-                sides[labels["brain"], feedback] = found[-1], frame
-                counts[f"rows added, {found[-1].title}"] = int(frame["added"].sum())
-        comparisons = []
-        for (brain, feedback), side in sides.items():
-            for other in (("none", "none"), (brain, "random items")):
-                if other != (brain, feedback) and feedback == "watched" and other in sides:
-                    for figure in ("p_top1_slope", "n_genres_slope"):
-                        pair = paired(side, sides[other], figure, seed=context.seed)
-                        comparisons += [] if pair is None else [pair]
-        return Result(rows, comparisons, _NOTES, {"p_top1": _picture(rows)}, counts)
-
-    def _rows(self, labels: dict[str, str], source: str, frame: pl.DataFrame) -> list[Row]:
-        """A row per round, and one with the slopes."""
-        rows = []
-        for number in range(1, self.settings.rounds + 1):
-            part = frame.filter(pl.col("round") == number)
-            figures = person_figures(part, ("p_top1", "n_genres"))
-            rows.append(Row(labels | {"round": str(number)}, source, figures, part.height))
-        last = frame.filter(pl.col("round") == 1)
-        figures = person_figures(last, ("p_top1_slope", "n_genres_slope"))
-        note = f"Retrained on the training split and {FEEDBACK[labels['feedback']]}."
-        rows.append(Row(labels | {"round": "slope"}, source, figures, last.height, note))
-        return rows
-
-    def _parts(self, world: AgentWorld) -> tuple[Ints, Ints]:
-        people = world.people["persona_id"].to_list()
-        return parts_of_rounds(world.catalogue.ids, people, self.settings.rounds)
-
-    def _compute(
-        self, world: AgentWorld, brain: Brain, feedback: str, people: int, seed: int
-    ) -> pl.DataFrame:
-        """Figures by person and round; slopes stand in every round."""
-        of_items, begin = self._parts(world)
-        everybody = np.arange(people)
-        personas = world.people["persona"].to_numpy()
-        known = rated(world, ("train",))
-        gathered = np.zeros_like(known)
-        fitted = retrained(world, self.settings.recommender)
-        mask = np.ones((int(world.release["personas"].rows), known.shape[1]), np.bool_)
-        columns: dict[str, list[Any]] = {"p_top1": [], "n_genres": [], "added": []}
-        for number in range(self.settings.rounds):
-            part = (begin[:, None] + number) % self.settings.rounds == of_items[None, :]
-            mask[personas] = ~part
-            shown = MaskedRecommender(fitted, mask)
-            length = world.pages * world.per_page
-            lists = shown.recommend(personas[:people], length, seen=world.known[:people])
-            top, genres = genre_figures(lists, world.genres)
-            columns["p_top1"].append(top)
-            columns["n_genres"].append(genres)
-            columns["added"].append(gathered[:people].sum(axis=1))
-            if feedback == "none" or number + 1 == self.settings.rounds:
-                continue
-            views = visit(world, brain, shown, everybody, seed=seed + number)["views"]
-            watched = item_table(world, views.filter(pl.col("watched")))
-            if feedback == "random items":
-                watched = drawn(part & ~known, watched.sum(axis=1), seed=seed + number)
-            gathered |= watched
-            fitted = retrained(world, self.settings.recommender, gathered)
-        values = {name: np.stack(column, axis=1) for name, column in columns.items()}
-        steep = {f"{name}_slope": slopes(values[name]) for name in ("p_top1", "n_genres")}
-        ids = world.people["persona_id"][:people]
-        return pl.concat(
-            pl.DataFrame(
-                {
-                    "persona_id": ids,
-                    "round": pl.repeat(number + 1, people, eager=True),
-                    **{name: column[:, number] for name, column in values.items()},
-                    **steep,
-                }
-            )
-            for number in range(self.settings.rounds)
+@experiment(
+    question="Do recommendations narrow to fewer genres from round to round as the recommender is "
+    "retrained on what agents watched?",
+    paper="Agent4Rec, Fig. 8",
+    conditions=("brain", "feedback", "round"),
+    figures={
+        "p_top1": "share of the recommended items in their commonest genre, an item of several "
+        "genres counting one divided by their number, 0-1",
+        "n_genres": "genres among the recommended items of a round (count)",
+        "p_top1_slope": "change of p_top1 per round",
+        "n_genres_slope": "change of n_genres per round",
+    },
+    claim=Claim(
+        "Recommendations become more alike over rounds of retraining on what agents watched: a "
+        "filter bubble.",
+        figure="n_genres_slope",
+        row={"feedback": "watched", "round": "slope"},
+        control={"feedback": "random items"},
+        above="Contradicted: feedback of agents widens the lists beside as much random feedback.",
+        below="Supported: feedback of agents leaves fewer genres per round than as much random "
+        "feedback.",
+        equal="Not found: feedback of agents narrows the lists no more than as much random "
+        "feedback.",
+    ),
+    plots={
+        "p_top1": Plot(
+            "Commonest genre of the recommendations by round",
+            "share of the commonest genre (0-1)",
+            ("p_top1",), ("round",), ("brain", "feedback"), lines=True,
         )
+    },
+)  # fmt: skip
+def bubble(
+    study: Study,
+    context: ExperimentContext,
+    *,
+    recommender: str = "als",  # that is retrained; ``als`` stands for Agent4Rec's MF
+    rounds: int = 4,  # and parts of the items (count)
+    min_items: int = 20,  # of a part that a round needs (count)
+) -> None:
+    """Recommend, visit and retrain, round by round."""
+    world = context.world()
+    people = world.people["persona_id"].to_list()
+    parts, _ = parts_of_rounds(world.catalogue.ids, people, rounds)
+    smallest = int(np.bincount(parts, minlength=rounds).min())
+    study.require(
+        f"items in the smallest of {rounds} parts", smallest, min_items, "a release with more items"
+    )
+    shown = [world.pages, world.per_page]
+    first = context.brain(context.brains[0])
+    frame = context.cell(
+        study,
+        {"shown": shown, "feedback": "none", "agents": len(world)},
+        partial(played_rounds, world, first, "none", len(world), recommender, rounds, context.seed),
+    )
+    _add(study, "none", "none", "baseline", frame)
+    for name, brain, source in context.players():
+        own = context.world_of(brain)
+        number = min(context.agents_of(brain), len(own))
+        for feedback in ("watched", "random items"):
+            frame = context.cell(
+                study,
+                {"brain": context.identity(brain), "feedback": feedback, "agents": number},
+                partial(
+                    played_rounds, own, brain, feedback, number, recommender, rounds, context.seed
+                ),
+            )
+            _add(study, name, feedback, source, frame)
+    for row in study.rows:
+        if row.labels["feedback"] == "watched":
+            study.against(*_SLOPES, rows=[row], brain="none", feedback="none")
+            study.against(*_SLOPES, rows=[row], feedback="random items")
+    study.notes += _NOTES
+
+
+def _add(study: Study, brain: str, feedback: str, source: str, frame: pl.DataFrame) -> None:
+    """A row per round, and one with the slopes."""
+    rounds = [rows for _, rows in frame.group_by("round", maintain_order=True)]
+    for rows in rounds:
+        number = str(rows["round"][0])
+        study.add((brain, feedback, number), source, rows, names=("p_top1", "n_genres"))
+    note = f"Retrained on the training split and {FEEDBACK[feedback]}."
+    row = study.add((brain, feedback, "slope"), source, rounds[0], names=_SLOPES, note=note)
+    study.counts[f"rows added, {row.title}"] = int(frame["added"].sum())
+
+
+def played_rounds(
+    world: AgentWorld,
+    brain: Brain,
+    feedback: str,
+    people: int,
+    recommender: str,
+    rounds: int,
+    seed: int,
+) -> pl.DataFrame:
+    """Figures by person and round; slopes stand in every round."""
+    of_items, begin = parts_of_rounds(
+        world.catalogue.ids, world.people["persona_id"].to_list(), rounds
+    )
+    everybody = np.arange(people)
+    personas = world.people["persona"].to_numpy()
+    known = rated(world, ("train",))
+    gathered = np.zeros_like(known)
+    fitted = retrained(world, recommender)
+    mask = np.ones((int(world.release["personas"].rows), known.shape[1]), np.bool_)
+    columns: dict[str, list[Any]] = {"p_top1": [], "n_genres": [], "added": []}
+    for number in range(rounds):
+        part = (begin[:, None] + number) % rounds == of_items[None, :]
+        mask[personas] = ~part
+        shown = MaskedRecommender(fitted, mask)
+        length = world.pages * world.per_page
+        lists = shown.recommend(personas[:people], length, seen=world.known[:people])
+        top, genres = genre_figures(lists, world.genres)
+        columns["p_top1"].append(top)
+        columns["n_genres"].append(genres)
+        columns["added"].append(gathered[:people].sum(axis=1))
+        if feedback == "none" or number + 1 == rounds:
+            continue
+        views = visit(world, brain, shown, everybody, seed=seed + number)["views"]
+        watched = item_table(world, views.filter(pl.col("watched")))
+        if feedback == "random items":
+            watched = drawn(part & ~known, watched.sum(axis=1), seed=seed + number)
+        gathered |= watched
+        fitted = retrained(world, recommender, gathered)
+    values = {name: np.stack(column, axis=1) for name, column in columns.items()}
+    steep = {f"{name}_slope": slopes(values[name]) for name in ("p_top1", "n_genres")}
+    ids = world.people["persona_id"][:people]
+    return pl.concat(
+        pl.DataFrame(
+            {
+                "persona_id": ids,
+                "round": pl.repeat(number + 1, people, eager=True),
+                **{name: column[:, number] for name, column in values.items()},
+                **steep,
+            }
+        )
+        for number in range(rounds)
+    )
 
 
 _NOTES = [
@@ -228,25 +220,3 @@ def parts_of_rounds(items: list[str], people: list[str], parts: int) -> tuple[In
     of_items = hash_ids(items) % np.uint64(parts)
     of_people = combine(hash_ids(people), 1) % np.uint64(parts)
     return of_items.astype(np.int64), of_people.astype(np.int64)
-
-
-def _picture(rows: list[Row]) -> bytes:
-    from matplotlib.figure import Figure as Picture
-
-    picture = Picture(figsize=(7, 4))
-    axes = picture.subplots()
-    lines: dict[str, list[Any]] = {}
-    for row in rows:
-        if row.labels["round"] != "slope":
-            name = f"{row.labels['brain']}, {row.labels['feedback']}"
-            lines.setdefault(name, []).append(row.figures["p_top1"])
-    for name, figures in lines.items():
-        found = [(n + 1, f) for n, f in enumerate(figures) if isinstance(f, Figure)]
-        values = [f.value for _, f in found]
-        off = [[f.value - f.low for _, f in found], [f.high - f.value for _, f in found]]
-        axes.errorbar([n for n, _ in found], values, yerr=off, marker="o", capsize=3, label=name)
-    axes.set_xticks(range(1, max(map(len, lines.values())) + 1))
-    axes.set_xlabel("round of retraining")
-    axes.set_ylabel("share of the commonest genre (0-1)")
-    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    return finish_picture(picture, axes, "Commonest genre of the recommendations by round")

@@ -3,146 +3,122 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import polars as pl
 from scipy import stats
 
+from pipelines.figures import png
+from pipelines.study import Claim, Figure, Row, Study, TooFew
 from sim.agents import AgentWorld, Simulation
 from sim.experiments._context import ExperimentContext
+from sim.experiments._experiment import experiment
 from sim.experiments._feedback import Floats
-from sim.experiments._figures import finish_picture
-from sim.experiments._protocol import Result, Row, TooFew
-from sim.metrics import Figure
 
 #: Variables of an item, in the order of columns.
 VARIABLES = ("quality", "ln popularity", "exposure", "views", "rating")
-#: Bumped whenever the same key gives other cells.
-_VERSION = 1
-_FIGURES = {
-    "weight": "effect of the first variable on the second in standard deviations; interval over "
-    "resampled items",
-    "share": "share of the resamples of items in which the edge is found, 0-1",
-    "claimed": "1 where the direction is claimed, else 0",
-}
 
 
-@dataclass(frozen=True)
-class CausalSettings:
-    """Settings of ``causal``."""
-
-    #: Name; ``als`` stands for Agent4Rec's MF.
-    recommender: str = "als"
-    #: Agents' ratings that an item needs for its mean (count).
-    min_ratings: int = 3
-    #: Items with that many that a graph needs (count).
-    min_items: int = 50
-    #: Bootstrap samples of items (count).
-    resamples: int = 100
-    #: Share of the resamples from which a direction is claimed.
-    share: float = 0.95
-
-
-class Causal:
-    """Causal graph that DirectLiNGAM finds among item properties and outcomes."""
-
-    name = "causal"
-    question = (
-        "Does DirectLiNGAM find the causes that the simulation has by construction: what raises "
-        "an item's exposure, views and rating?"
-    )
-    anchor = "Agent4Rec, Fig. 9"
-    figures = _FIGURES
-
-    def __init__(self, settings: CausalSettings | None = None) -> None:
-        self.settings = settings or CausalSettings()
-
-    def run(self, context: ExperimentContext) -> Result:
-        """Fit the graph on the items that agents of each brain rated."""
-        rows: list[Row] = []
-        notes = list(_NOTES)
-        counts: dict[str, int] = {}
-        found: dict[str, list[Row]] = {}
-        for brain in context.brains:
-            mind = context.brain(brain)
-            world = context.world_of(mind)
-            run = context.visits(mind, self.settings.recommender)
-            try:
-                frame = context.cell(
-                    self.name,
-                    {
-                        "version": _VERSION,
-                        "visits": run.identity,
-                        "settings": asdict(self.settings),
-                    },
-                    lambda r=run, w=world: self._compute(w, r),  # type: ignore[misc]
-                )
-            except TooFew as error:
-                # A model is asked for a sample that can be too small for a graph.
-                if context.source(mind) != "model":
-                    raise
-                notes.append(f"No graph of `{brain}`: {error}.")
-                continue
-            items = int(frame["items"][0])
-            counts[f"items, {brain}"] = items
-            notes.append(_diagnosis(brain, frame, self.settings))
-            found[brain] = [
-                Row(
-                    {
-                        "brain": brain,
-                        "edge": f"{edge['source']} -> {edge['target']}",
-                        "by construction": by_construction(brain, edge["source"], edge["target"]),
-                    },
-                    context.source(mind),
-                    {
-                        "weight": Figure(edge["weight"], edge["low"], edge["high"]),
-                        "share": edge["share"],
-                        "claimed": float(edge["claimed"]),
-                    },
-                    items,
-                )
-                for edge in frame.drop_nulls("source").iter_rows(named=True)
-            ]
-            rows += found[brain]
-        return Result(rows, [], notes, {"graphs": _picture(found)}, counts)
-
-    def _compute(self, world: AgentWorld, run: Simulation) -> pl.DataFrame:
-        """Edges with their shares; items and tests of the assumptions stand in every row."""
-        values = item_values(world, run, self.settings.min_ratings)
-        constant = [n for n, column in zip(VARIABLES, values.T, strict=True) if not np.ptp(column)]
-        if len(values) < self.settings.min_items or constant:
-            raise TooFew(
-                f"items with {self.settings.min_ratings} ratings by agents",
-                found=0 if constant and len(values) else len(values),
-                needed=self.settings.min_items,
-                where=f"experiment {self.name}, {run.identity['brain']}",
-                hint="more --agents or --pages",
+@experiment(
+    question="Does DirectLiNGAM find the causes that the simulation has by construction: what "
+    "raises an item's exposure, views and rating?",
+    paper="Agent4Rec, Fig. 9",
+    conditions=("brain", "edge", "by construction"),
+    figures={
+        "weight": "effect of the first variable on the second in standard deviations; interval "
+        "over resampled items",
+        "share": "share of the resamples of items in which the edge is found, 0-1",
+        "claimed": "1 where the direction is claimed, else 0",
+    },
+    claim=Claim(
+        "Quality and popularity of an item cause its exposure, views and rating, and views raise "
+        "popularity: a causal graph found among agents.",
+        figure="weight",
+        row={"edge": "quality -> rating"},
+        control=0.0,
+        above="Quality raises the rating, as the simulation has it; whether the direction may be "
+        "claimed is said in the column `claimed`, and false edges are listed below.",
+        below="Contradicted: quality lowers the rating.",
+        equal="Not found: no effect of quality on the rating.",
+    ),
+)
+def causal(
+    study: Study,
+    context: ExperimentContext,
+    *,
+    recommender: str = "als",  # ``als`` stands for Agent4Rec's MF
+    min_ratings: int = 3,  # by agents that an item needs for its mean (count)
+    min_items: int = 50,  # with that many that a graph needs (count)
+    resamples: int = 100,  # bootstrap samples of items (count)
+    share: float = 0.95,  # of the resamples from which a direction is claimed
+) -> None:
+    """Fit the graph on the items that agents of each brain rated."""
+    study.notes += _NOTES
+    for name, brain, source in context.players():
+        run = context.visits(brain, recommender)
+        values = item_values(context.world_of(brain), run, min_ratings)
+        constant = any(not np.ptp(column) for column in values.T) if len(values) else False
+        try:
+            study.require(
+                f"items with {min_ratings} ratings by agents", 0 if constant else len(values),
+                min_items, "more --agents or --pages", of=f"brain {name}",
+            )  # fmt: skip
+        except TooFew as error:
+            # A model is asked for a sample that can be too small for a graph.
+            if source != "model":
+                raise
+            study.notes.append(f"No graph of `{name}`: {error}.")
+            continue
+        frame = context.cell(
+            study, {"visits": run.identity}, partial(_edges, values, resamples, share)
+        )
+        items = int(frame["items"][0])
+        study.counts[f"items, {name}"] = items
+        study.notes.append(_diagnosis(name, frame, resamples, share))
+        for edge in frame.drop_nulls("source").iter_rows(named=True):
+            study.add(
+                (
+                    name,
+                    f"{edge['source']} -> {edge['target']}",
+                    by_construction(name, edge["source"], edge["target"]),
+                ),
+                source,
+                figures={
+                    "weight": Figure(edge["weight"], edge["low"], edge["high"]),
+                    "share": edge["share"],
+                    "claimed": float(edge["claimed"]),
+                },
+                n=items,
             )
-        scaled = (values - values.mean(axis=0)) / values.std(axis=0)
-        graph, found, tested = edges(
-            scaled, resamples=self.settings.resamples, share=self.settings.share
-        )
-        rows = [
-            {
-                "source": VARIABLES[edge.source],
-                "target": VARIABLES[edge.target],
-                "weight": edge.weight,
-                # A found edge may be outside of the percentiles of its resamples.
-                "low": min(edge.low, edge.weight),
-                "high": max(edge.high, edge.weight),
-                "share": edge.share,
-                "claimed": edge.claimed,
-            }
-            for edge in found
-        ]
-        frame = pl.DataFrame(rows or [dict.fromkeys(_EDGES)], schema=_EDGES)
-        return frame.with_columns(
-            items=pl.lit(len(values)),
-            order=pl.lit(" -> ".join(VARIABLES[n] for n in graph.order)),
-            normal=pl.lit(sum(p >= 0.01 / len(VARIABLES) for p in tested.normal)),
-            dependent=pl.lit(tested.dependent),
-        )
+    study.pictures["graphs"] = _picture(study.rows)
+
+
+def _edges(values: Floats, resamples: int, share: float) -> pl.DataFrame:
+    """Edges with their shares; items and tests of the assumptions stand in every row."""
+    scaled = (values - values.mean(axis=0)) / values.std(axis=0)
+    graph, found, tested = edges(scaled, resamples=resamples, share=share)
+    rows = [
+        {
+            "source": VARIABLES[edge.source],
+            "target": VARIABLES[edge.target],
+            "weight": edge.weight,
+            # A found edge may be outside of the percentiles of its resamples.
+            "low": min(edge.low, edge.weight),
+            "high": max(edge.high, edge.weight),
+            "share": edge.share,
+            "claimed": edge.claimed,
+        }
+        for edge in found
+    ]
+    frame = pl.DataFrame(rows or [dict.fromkeys(_EDGES)], schema=_EDGES)
+    return frame.with_columns(
+        items=pl.lit(len(values)),
+        order=pl.lit(" -> ".join(VARIABLES[n] for n in graph.order)),
+        normal=pl.lit(sum(p >= 0.01 / len(VARIABLES) for p in tested.normal)),
+        dependent=pl.lit(tested.dependent),
+    )
 
 
 _EDGES = {
@@ -165,18 +141,18 @@ _NOTES = [
 ]
 
 
-def _diagnosis(brain: str, frame: pl.DataFrame, settings: CausalSettings) -> str:
+def _diagnosis(brain: str, frame: pl.DataFrame, resamples: int, share: float) -> str:
     row = frame.row(0, named=True)
     claimed = int(frame["claimed"].fill_null(False).sum())
-    found = frame.filter(pl.col("share") >= settings.share)
+    found = frame.filter(pl.col("share") >= share)
     wrong = [
         f"{source} -> {target}"
         for source, target in found.select("source", "target").iter_rows()
         if by_construction(brain, source, target) == "false"
     ]
     return (
-        f"`{brain}`: order {row['order']}; {found.height} edges in at least {settings.share:.0%} "
-        f"of {settings.resamples} resamples, of which {len(wrong)} are false by construction"
+        f"`{brain}`: order {row['order']}; {found.height} edges in at least {share:.0%} "
+        f"of {resamples} resamples, of which {len(wrong)} are false by construction"
         f"{' (' + ', '.join(wrong) + ')' if wrong else ''}; {row['normal']} of {len(VARIABLES)} "
         f"residuals may be normal; p of independent residuals {row['dependent']:.2g} (HSIC, "
         f"Bonferroni); {claimed} directions claimed."
@@ -347,10 +323,15 @@ def edges(
     return graph, out, found
 
 
-def _picture(found: dict[str, list[Row]]) -> bytes:
+def _picture(edges_found: list[Row]) -> bytes:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Picture
 
-    picture = Picture(figsize=(5.5 * max(len(found), 1), 4.8))
+    found: dict[str, list[Row]] = {}
+    for row in edges_found:
+        found.setdefault(row.labels["brain"], []).append(row)
+    picture = Picture(figsize=(5.5 * max(len(found), 1), 4.8), dpi=110, layout="constrained")
+    FigureCanvasAgg(picture)
     grid = picture.subplots(1, max(len(found), 1), squeeze=False)[0]
     size = len(VARIABLES)
     for axes, (brain, rows) in zip(grid, found.items(), strict=True):
@@ -373,4 +354,4 @@ def _picture(found: dict[str, list[Row]]) -> bytes:
         axes.set_ylabel("effect")
         axes.set_title(brain)
     picture.suptitle("Weights (* claimed) over the share of resamples with the edge")
-    return finish_picture(picture, grid[-1], grid[-1].get_title())
+    return png(picture)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from pipelines.llm.answers import Asking
 from pipelines.llm.engines import Choice, Message, Request, Sampling
 from sim.agents import Brain
 from sim.experiments._context import ExperimentContext
-from sim.experiments._figures import Floats
+
+Floats = npt.NDArray[np.float64]
 
 
 def asking_brain(context: ExperimentContext) -> Brain | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -17,6 +17,7 @@ from pipelines.config import identity_hash
 from pipelines.errors import ConfigError
 from pipelines.paths import home_path
 from pipelines.progress import advance, within
+from pipelines.study import Study
 from sim._results import ResultCache
 from sim.agents import (
     BRAINS,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from sim import Release
 
 #: Bumped whenever kept cells of the same key would be others.
-CODE_VERSION = "3"
+CODE_VERSION = "4"
 #: Recommenders that are visited, as far as their libraries are installed.
 RECOMMENDERS = ("random", "popular", "mean-rating", "ease", "als", "multvae", "lightgcn")
 
@@ -136,6 +137,12 @@ class ExperimentContext:
             self._brains[key], self._of_brain[id(made)] = made, world
         return self._brains[key]
 
+    def players(self) -> Iterator[tuple[str, Brain, str]]:
+        """Each brain's name, the opened brain and the source of its rows."""
+        for name in self.brains:
+            brain = self.brain(name)
+            yield name, brain, self.source(brain)
+
     def world_of(self, brain: Brain) -> AgentWorld:
         """The world that a brain was opened on."""
         return self._of_brain[id(brain)]
@@ -197,29 +204,34 @@ class ExperimentContext:
             return simulate(played, mind, shown, agents=number, folder=folder, seed=chosen)
 
     def cell(
-        self, experiment: str, key: dict[str, Any], compute: Callable[[], pl.DataFrame]
+        self, owner: Study | str, key: Mapping[str, Any], compute: Callable[[], pl.DataFrame]
     ) -> pl.DataFrame:
-        """The frame of ``compute``, computed once and kept.
+        """The frame of ``compute``, computed once and cached.
 
-        ``key`` has all that decides the frame beside release and code, JSON-ready, such as the
-        settings of the experiment, seed and `identity` of the brain.
+        ``owner`` is a study, whose settings and version are part of the identity, or the name of
+        what several of them share. ``key`` has all else that decides the frame beside release,
+        seed and code, such as `identity` of the brain.
         """
-        whole = {
-            "experiment": experiment,
+        name = owner if isinstance(owner, str) else owner.name
+        parts = {
+            "experiment": name,
             "code": CODE_VERSION,
             "agents_code": AGENTS_VERSION,
             "release": self.release.ref,
+            "seed": self.seed,
             "key": key,
         }
-        plain = orjson.loads(orjson.dumps(whole, option=orjson.OPT_SERIALIZE_NUMPY))
+        if not isinstance(owner, str):
+            parts |= {"settings": owner.settings, "version": owner.version}
+        plain = orjson.loads(orjson.dumps(parts, option=orjson.OPT_SERIALIZE_NUMPY))
         digest = identity_hash(plain)
-        found = self._cache.frame(experiment, digest)
-        if found is not None:
+        cached = self._cache.frame(name, digest)
+        if cached is not None:
             self.reused += 1
-            return found
-        advance(experiment)
+            return cached
+        advance(name)
         made = compute()
-        self._cache.put(experiment, digest, made)
+        self._cache.put(name, digest, made)
         self.made += 1
         return made
 

@@ -2,131 +2,154 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from pipelines.extras import missing_package
 from pipelines.seeding import uniform
+from pipelines.study import (
+    RESAMPLES,
+    Claim,
+    Comparison,
+    Figure,
+    Study,
+    draw,
+    interval,
+    paired_permutation,
+    pooled,
+    user_weights,
+)
 from sim.experiments._comments import real_comments
 from sim.experiments._context import ExperimentContext
-from sim.experiments._figures import finish_picture
-from sim.experiments._held_out import Floats, interval, judged, pairs_of, pooled
-from sim.experiments._protocol import Comparison, Result, Row, TooFew
-from sim.metrics import RESAMPLES, Figure, paired_permutation, user_weights
+from sim.experiments._experiment import experiment
+from sim.experiments._held_out import judged, pairs_of
 
-#: Meanings of the figures by name.
-_FIGURES = {
-    "rho": "Spearman's correlation of rating and VADER's compound valence of the text, -1 to 1",
-    "liked": "mean valence of texts with a rating of 4 or 5, -1 to 1",
-    "disliked": "mean valence of texts with a rating of 1 or 2, -1 to 1",
-}
+Floats = npt.NDArray[np.float64]
+_EXCHANGED = ", texts exchanged"
 
 
-@dataclass(frozen=True)
-class FeelingSettings:
-    """Settings of ``feeling``."""
+@experiment(
+    question="Does the sentiment of what agents say about an item rise with their rating of it?",
+    paper="SimUSER, Fig. 4",
+    conditions=("brain",),
+    figures={
+        "rho": "Spearman's correlation of rating and VADER's compound valence of the text, -1 to 1",
+        "liked": "mean valence of texts with a rating of 4 or 5, -1 to 1",
+        "disliked": "mean valence of texts with a rating of 1 or 2, -1 to 1",
+    },
+    claim=Claim(
+        "What agents say they felt agrees with their ratings.",
+        figure="rho",
+        row={},
+        control=0.0,
+        above="Supported: words and ratings agree. The statistical brain chooses its words by the "
+        "rating, so that only a model's row is evidence.",
+        below="Contradicted: words and ratings are opposed.",
+        equal="Not found: words and ratings do not go together.",
+    ),
+)
+def feeling(
+    study: Study,
+    context: ExperimentContext,
+    *,
+    min_people: int = 10,  # with a rating and a text
+) -> None:
+    """Ask for ratings and feelings of test items, and compare them with VADER's valence."""
+    _vader()
+    frames: dict[str, tuple[str, pl.DataFrame, str]] = {}
+    comments = real_comments(context.release)
+    if comments.height:
+        owners = comments["author"].unique().sort()
+        numbers = {author: n for n, author in enumerate(owners)}
+        people = comments.select(
+            pl.col("author").replace_strict(numbers, return_dtype=pl.Int64).alias("person"),
+            "rating",
+            feeling="text",
+        )
+        frames["people (reviews)"] = "people", people, "Texts of the reviews of the release."
+    asked = {name for name, _, source in context.players() if source == "model"}
+    for name, brain, source in context.players():
+        pairs = pairs_of(context, brain, context.world_of(brain))
+        given = judged(context, brain, pairs, key={"history": "zero"})
+        study.counts[f"failed, {name}"] = int((given["status"] != "ok").sum())
+        texts = given.drop_nulls(["rating", "feeling"]).select("person", "rating", "feeling")
+        if source == "baseline":
+            none = dict.fromkeys(study.figures)
+            study.add((name,), source, figures=none, n=0, note="Says nothing of what it felt.")
+            continue
+        frames[name] = source, texts, brain.note
+        note = "Control: each text with another rating."
+        frames[f"{name}{_EXCHANGED}"] = "baseline", _exchanged(texts), note
+    for name, (source, frame, note) in frames.items():
+        number = frame["person"].n_unique()
+        if number < min_people and source != "people":
+            what = f"{number:,} people with a rating and a text, at least {min_people:,} are needed"
+            if name.removesuffix(_EXCHANGED) not in asked:
+                hint = "more --agents, or a brain that says what it felt"
+                study.require("people with a rating and a text", number, min_people, hint, of=name)
+            study.add((name,), source, figures=dict.fromkeys(study.figures), n=number, note=what)
+            continue
+        study.add((name,), source, figures=_figures(frame), n=number, note=note)
+        study.counts[f"texts, {name}"] = frame.height
+        study.counts[f"different texts, {name}"] = frame["feeling"].n_unique()
+    for name in frames:
+        if f"{name}{_EXCHANGED}" in frames:
+            _compare(study, frames, name, f"{name}{_EXCHANGED}")
+    study.notes += [
+        "Valence is VADER's compound score (Hutto and Gilbert 2014), of a lexicon of 7,500 words "
+        "with rules for negation and degree; SimUSER uses PyABSA. Correlations are over ratings, "
+        "intervals over people.",
+        "The statistical brain chooses among phrases by the rating: its correlation shows how they "
+        "read to VADER, and no feeling.",
+    ]
+    if not comments.height:
+        study.notes.append(
+            "People left no words in this release: there is no row of people to compare with."
+        )
+    points = {name: _by_rating(frame) for name, (_, frame, _) in frames.items()}
+    study.pictures["valence"] = draw(
+        {"": points}, title="Valence of the texts by rating", x="rating (1-5)",
+        y="mean valence of the texts (-1 to 1)", lines=True,
+    )  # fmt: skip
 
-    #: People with a rating and a text that figures need (count).
-    min_people: int = 10
+
+def _figures(frame: pl.DataFrame) -> dict[str, Figure | float | None]:
+    valence, rating = valence_of(frame["feeling"]), frame["rating"].to_numpy()
+    owner = frame["person"].to_numpy()
+    out: dict[str, Figure | float | None] = {"rho": rank_correlation(rating, valence, owner)}
+    for name, rows in (("liked", rating >= 4), ("disliked", rating <= 2)):
+        sums = [valence[rows], np.ones(int(rows.sum()))]
+        out[name] = pooled(owner[rows], sums, _mean) if rows.any() else None
+    return out
 
 
-class Feeling:
-    """Rank correlation of ratings with the sentiment of agents' texts."""
+def _by_rating(frame: pl.DataFrame) -> dict[str, float]:
+    """Mean valence by rating in whole stars."""
+    valence, rating = valence_of(frame["feeling"]), np.round(frame["rating"].to_numpy())
+    stars = [star for star in range(1, 6) if (rating == star).any()]
+    return {str(star): float(valence[rating == star].mean()) for star in stars}
 
-    name = "feeling"
-    question = "Does the sentiment of what agents say about an item rise with their rating of it?"
-    anchor = "SimUSER, Fig. 4"
-    figures = _FIGURES
 
-    def __init__(self, settings: FeelingSettings | None = None) -> None:
-        self.settings = settings or FeelingSettings()
-
-    def run(self, context: ExperimentContext) -> Result:
-        """Ask for ratings and feelings of test items, and compare them with VADER's valence."""
-        _vader()
-        frames: dict[str, tuple[str, pl.DataFrame, str]] = {}
-        rows: list[Row] = []
-        counts: dict[str, int] = {}
-        asked = [n for n in context.brains if context.source(context.brain(n)) == "model"]
-        comments = real_comments(context.release)
-        if comments.height:
-            owners = comments["author"].unique().sort()
-            numbers = {author: n for n, author in enumerate(owners)}
-            people = comments.select(
-                pl.col("author").replace_strict(numbers, return_dtype=pl.Int64).alias("person"),
-                "rating",
-                feeling="text",
-            )
-            frames["people (reviews)"] = "people", people, "Texts of the reviews of the release."
-        for name in context.brains:
-            mind = context.brain(name)
-            source = context.source(mind)
-            pairs = pairs_of(context, mind, context.world_of(mind))
-            given = judged(context, mind, pairs, key={"history": "zero"})
-            counts[f"failed, {name}"] = int((given["status"] != "ok").sum())
-            texts = given.drop_nulls(["rating", "feeling"]).select("person", "rating", "feeling")
-            if source == "baseline":
-                labels = {"brain": name}
-                note = "Says nothing of what it felt."
-                rows.append(Row(labels, source, dict.fromkeys(_FIGURES), 0, note))
-                continue
-            frames[name] = source, texts, mind.note
-            other = f"{name}, texts exchanged"
-            frames[other] = "baseline", _exchanged(texts), "Control: each text with another rating."
-        for name, (source, frame, note) in frames.items():
-            number = frame["person"].n_unique()
-            if number < self.settings.min_people and source != "people":
-                few = TooFew(
-                    "people with a rating and a text",
-                    found=number,
-                    needed=self.settings.min_people,
-                    where=f"experiment {self.name}, {name}",
-                    hint="more --agents, or a brain that says what it felt",
-                )
-                if name.partition(",")[0] not in asked:
-                    raise few
-                rows.append(Row({"brain": name}, source, dict.fromkeys(_FIGURES), number, few.what))
-                continue
-            different = frame["feeling"].n_unique()
-            figures = self._figures_of(frame)
-            counts[f"texts, {name}"] = frame.height
-            counts[f"different texts, {name}"] = different
-            rows.append(Row({"brain": name}, source, figures, number, note))
-        notes = [
-            "Valence is VADER's compound score (Hutto and Gilbert 2014), of a lexicon of 7,500 "
-            "words with rules for negation and degree; SimUSER uses PyABSA. Correlations are over "
-            "ratings, intervals over people.",
-            "The statistical brain chooses among phrases by the rating: its correlation shows how "
-            "they read to VADER, and no feeling.",
-        ]
-        if not comments.height:
-            notes.append(
-                "People left no words in this release: there is no row of people to compare with."
-            )
-        comparisons = [
-            found
-            for name in frames
-            if f"{name}, texts exchanged" in frames
-            for found in [_compared(frames, name, f"{name}, texts exchanged", context.seed)]
-            if found is not None
-        ]
-        return Result(rows, comparisons, notes, {"valence": _picture(frames)}, counts)
-
-    def _figures_of(self, frame: pl.DataFrame) -> dict[str, Figure | float | None]:
-        valence, rating = valence_of(frame["feeling"]), frame["rating"].to_numpy()
-        owner = frame["person"].to_numpy()
-        out: dict[str, Figure | float | None] = {"rho": rank_correlation(rating, valence, owner)}
-        for name, rows in (("liked", rating >= 4), ("disliked", rating <= 2)):
-            found = None
-            if rows.any():
-                sums = [valence[rows], np.ones(int(rows.sum()))]
-                found = pooled(owner[rows], sums, _mean)
-            out[name] = found
-        return out
+def _compare(
+    study: Study, frames: dict[str, tuple[str, pl.DataFrame, str]], left: str, right: str
+) -> None:
+    """Difference of two correlations over the same people, unless one has none."""
+    sides = []
+    for name in (left, right):
+        frame = frames[name][1]
+        rating, valence = frame["rating"].to_numpy(), valence_of(frame["feeling"])
+        if np.ptp(rating) == 0 or np.ptp(valence) == 0:
+            return
+        sides.append((rating, valence, frame["person"].to_numpy()))
+    (a, drawn), (b, others) = (_correlations(*side) for side in sides)
+    shares = _shares(*sides[0]), _shares(*sides[1])
+    p = paired_permutation(shares[0], shares[1], study.seed)
+    difference = interval(a - b, drawn - others)
+    study.comparisons.append(Comparison(left, right, "rho", difference, p, len(shares[0])))
 
 
 def valence_of(texts: pl.Series) -> Floats:
@@ -208,23 +231,6 @@ def _spearman(weights: Floats, levels: list[Any]) -> Floats:
         return np.asarray(both / np.sqrt(spread[0] * spread[1]))
 
 
-def _compared(
-    frames: dict[str, tuple[str, pl.DataFrame, str]], left: str, right: str, seed: int
-) -> Comparison | None:
-    """Difference of two correlations over the same people; None where one has none."""
-    sides = []
-    for name in (left, right):
-        frame = frames[name][1]
-        rating, valence = frame["rating"].to_numpy(), valence_of(frame["feeling"])
-        if np.ptp(rating) == 0 or np.ptp(valence) == 0:
-            return None
-        sides.append((rating, valence, frame["person"].to_numpy()))
-    (a, drawn), (b, others) = (_correlations(*side) for side in sides)
-    mine, theirs = (_shares(*side) for side in sides)
-    p = paired_permutation(mine, theirs, seed)
-    return Comparison(left, right, "rho", interval(a - b, drawn - others), p, len(mine))
-
-
 def _exchanged(frame: pl.DataFrame) -> pl.DataFrame:
     """Texts in another order, one that depends on nothing but the number of rows."""
     order = np.argsort(uniform(0, np.arange(frame.height), 1))
@@ -234,22 +240,3 @@ def _exchanged(frame: pl.DataFrame) -> pl.DataFrame:
 def _mean(sums: Floats) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(sums[0] / sums[1])
-
-
-def _picture(frames: dict[str, tuple[str, pl.DataFrame, str]]) -> bytes:
-    from matplotlib.figure import Figure as Picture
-
-    picture = Picture(figsize=(7, 4))
-    axes = picture.subplots()
-    for name, (_, frame, _) in frames.items():
-        means, stars = [], []
-        valence, rating = valence_of(frame["feeling"]), np.round(frame["rating"].to_numpy())
-        for star in range(1, 6):
-            if (rating == star).any():
-                stars.append(star)
-                means.append(float(valence[rating == star].mean()))
-        axes.plot(stars, means, marker="o", label=name)
-    axes.set_xlabel("rating (1-5)")
-    axes.set_ylabel("mean valence of the texts (-1 to 1)")
-    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    return finish_picture(picture, axes, "Valence of the texts by rating")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,231 +11,229 @@ import polars as pl
 
 from pipelines.prompts import experiment_prompt_digest, genre_messages
 from pipelines.seeding import hash_ids, uniform
-from sim.agents import AgentWorld, Cards
+from pipelines.study import (
+    RESAMPLES,
+    Claim,
+    Comparison,
+    Figure,
+    Plot,
+    Study,
+    interval,
+    mean_figure,
+    paired_permutation,
+    pooled,
+    summed,
+    user_weights,
+)
+from sim.agents import AgentWorld, Brain, Cards
 from sim.experiments._choices import asking_brain, chosen
 from sim.experiments._context import ExperimentContext
-from sim.experiments._figures import Floats, bars, mean_figure
-from sim.experiments._held_out import interval, judged, pairs_of, pooled
-from sim.experiments._protocol import Comparison, Result, Row, TooFew
-from sim.metrics import RESAMPLES, Figure, paired_permutation, user_weights
+from sim.experiments._experiment import experiment
+from sim.experiments._held_out import judged, pairs_of
 
-#: Meanings of the figures by name.
-_FIGURES = {
-    "named": "share of the items one of whose genres is named by the title alone, 0-1",
-    "chance": "the same of a genre drawn from all with equal probability, 0-1",
-    "rmse_known": "root mean squared error of ratings of items named rightly, 0-4",
-    "rmse_unknown": "the same of items named wrongly, 0-4",
-    "gap": "rmse_unknown less rmse_known",
-}
 #: Genres that are none.
 _NONE = ("unknown", "(no genres listed)")
 _COMMONEST, _RANDOM = "commonest genre", "random genre"
+#: Figures of errors.
+_ERRORS = ("rmse_known", "rmse_unknown", "gap")
 Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+#: Judged test pairs of a brain with or without the graph, and the source of its rows.
+Frames = Mapping[str, tuple[str, pl.DataFrame]]
 
 
-@dataclass(frozen=True)
-class HallucinationSettings:
-    """Settings of ``hallucination``."""
-
-    #: People with a test rating that figures need (count).
-    min_people: int = 10
-    #: Items on either side of a division that errors need (count).
-    min_items: int = 10
-
-
-class Hallucination:
-    """Error of ratings of items that the model recognises by their title, and of others."""
-
-    name = "hallucination"
-    question = (
-        "Are ratings of items that a model doesn't know worse than of those that it knows, and "
-        "does the graph make up for it?"
-    )
-    anchor = "SimUSER, Fig. 8"
-    figures = _FIGURES
-
-    def __init__(self, settings: HallucinationSettings | None = None) -> None:
-        self.settings = settings or HallucinationSettings()
-
-    def run(self, context: ExperimentContext) -> Result:
-        """Divide test items by who names a genre of theirs, and compare errors."""
-        world = context.world()
-        names = [name for name in world.genre_names if name not in _NONE]
-        frames = self._frames(context)
-        model = asking_brain(context)
-        rows: list[Row] = []
-        comparisons: list[Comparison] = []
-        counts: dict[str, int] = {}
-        base = "statistical, graph"
-        items = np.unique(frames[base][1]["item"].to_numpy())
-        items = items[_genres(world, names)[items].any(axis=1)]
-        namers: dict[str, tuple[str, Floats]] = {
-            _RANDOM: ("baseline", _drawn(world, names, items)),
-            _COMMONEST: ("baseline", _commonest(world, names, items)),
-        }
-        if model is not None:
-            asked = [f for f in frames.values() if f[0] == "model"]
-            pairs = asked[0][1] if asked else frames[base][1]
-            own = np.intersect1d(np.unique(pairs["item"].to_numpy()), items)
-            found = np.full((len(world.catalogue), len(names)), np.nan)
-            found[own] = self._named(context, world, names, own)
-            counts["items without an answer"] = int(np.isnan(found[own]).any(axis=1).sum())
-            namers[model.name] = ("model", found[items])
-        for namer, (source, shares) in namers.items():
-            usable = ~np.isnan(shares).any(axis=1)
-            if not usable.any():
-                continue
-            asked_items = items[usable]
-            genres = _genres(world, names)[asked_items]
-            right = genres[np.arange(len(asked_items)), shares[usable].argmax(axis=1)]
-            rows.append(self._naming(namer, source, right, genres))
-            if source == "model":
-                comparisons += _against_chance(rows[-1], rows[0], right, genres, context.seed)
-            counts[f"items named by {namer}"] = len(asked_items)
-            known = dict(zip(asked_items.tolist(), right.tolist(), strict=True))
-            rows += self._errors(namer, known, frames, counts)
-        for namer in namers:
-            comparisons += self._graph(namer, namers, items, world, names, frames, context.seed)
-        notes = [
-            "An item is known where one of its genres is the answer to its title alone, as "
-            "SimUSER tells known items from unknown ones. An answer is right by chance as often "
-            "as `chance` says, so that some known items are not. Intervals of errors draw people "
-            "and items.",
-            "Items with more genres, or with the commonest one, are other items: their ratings "
-            "may be easier or harder to meet for a brain that reads no title at all. A gap is the "
-            "model's only as far as it exceeds those of the divisions by rule.",
-        ]
-        if model is None:
-            notes.append(
-                "No brain with a language model was asked (it needs `--brain model`): which items "
-                "a model knows was not measured, and only the divisions that know nothing stand "
-                "here."
-            )
-        picture = _picture(rows)
-        return Result(rows, comparisons, notes, {"errors": picture}, counts)
-
-    def _frames(self, context: ExperimentContext) -> dict[str, tuple[str, pl.DataFrame]]:
-        """Source and judged test pairs by brain and graph; a baseline has no graph."""
-        out: dict[str, tuple[str, pl.DataFrame]] = {}
-        for name in context.brains:
-            mind = context.brain(name)
-            source = context.source(mind)
-            for graph in (True, False):
-                if not graph:
-                    pages = context.sample["model_pages"] if source == "model" else None
-                    mind = context.brain(name, context.world(graph=False, pages=pages))
-                pairs = pairs_of(context, mind, context.world_of(mind))
-                people = pairs["person"].n_unique()
-                if source != "model" and people < self.settings.min_people:
-                    raise TooFew(
-                        "people with a test rating",
-                        found=people,
-                        needed=self.settings.min_people,
-                        where=f"experiment {self.name}, {name}",
-                        hint="match more users, or ask for more --agents",
-                    )
-                frame = judged(context, mind, pairs, key={"history": "zero"})
-                title = f"{name}, {'graph' if graph else 'no graph'}"
-                if source == "baseline":
-                    out[name] = source, frame.drop_nulls("rating")
-                    break
-                out[title] = source, frame.drop_nulls("rating")
-        return out
-
-    def _named(
-        self, context: ExperimentContext, world: AgentWorld, names: Sequence[str], items: Any
-    ) -> Floats:
-        """Probabilities of genres for items, of shape (items, genres); kept."""
-        brain = asking_brain(context)
-        assert brain is not None
-        titles = Cards(world).titles
-
-        def compute() -> pl.DataFrame:
-            questions = [
-                genre_messages(world.release.domain, titles[item], names) for item in items.tolist()
-            ]
-            return pl.DataFrame(chosen(brain, questions, names), schema=list(names))
-
-        key = {
-            "brain": context.identity(brain),
-            "items": items.tolist(),
-            "genres": list(names),
-            "prompt": experiment_prompt_digest(),
-        }
-        return context.cell(self.name, key, compute).to_numpy()
-
-    def _naming(self, namer: str, source: str, right: Bools, genres: Bools) -> Row:
-        figures: dict[str, Figure | float | None] = {
-            "named": mean_figure(right.astype(np.float64)),
-            "chance": mean_figure(chance_level(genres)),
-        }
-        labels = {"named by": namer, "rated by": "(naming)"}
-        return Row(labels, source, figures, len(right), "Over items; n is of items.")
-
-    def _errors(
-        self,
-        namer: str,
-        known: dict[int, bool],
-        frames: dict[str, tuple[str, pl.DataFrame]],
-        counts: dict[str, int],
-    ) -> list[Row]:
-        rows = []
-        for title, (source, frame) in frames.items():
-            marked = _marked(frame, known)
-            sides = [marked.filter(pl.col("known") == side)["item"].n_unique() for side in (1, 0)]
-            labels = {"named by": namer, "rated by": title}
-            if min(sides) < self.settings.min_items:
-                note = (
-                    f"{sides[0]} known and {sides[1]} unknown items were rated, at least "
-                    f"{self.settings.min_items} of each are needed."
-                )
-                counts[f"too few items, {namer}, {title}"] = min(sides)
-                none = dict.fromkeys(("rmse_known", "rmse_unknown", "gap"))
-                rows.append(Row(labels, source, none, 0, note))
-                continue
-            figures: dict[str, Figure | float | None] = dict(gap_figures(marked))
-            rows.append(Row(labels, source, figures, marked["person"].n_unique()))
-        return rows
-
-    def _graph(
-        self,
-        namer: str,
-        namers: dict[str, tuple[str, Floats]],
-        items: Any,
-        world: AgentWorld,
-        names: Sequence[str],
-        frames: dict[str, tuple[str, pl.DataFrame]],
-        seed: int,
-    ) -> list[Comparison]:
-        """Error on unknown items with the graph less that without, by brain."""
-        shares = namers[namer][1]
+@experiment(
+    question="Are ratings of items that a model doesn't know worse than of those that it knows, "
+    "and does the graph make up for it?",
+    paper="SimUSER, Fig. 8",
+    conditions=("named by", "rated by"),
+    figures={
+        "named": "share of the items one of whose genres is named by the title alone, 0-1",
+        "chance": "the same of a genre drawn from all with equal probability, 0-1",
+        "rmse_known": "root mean squared error of ratings of items named rightly, 0-4",
+        "rmse_unknown": "the same of items named wrongly, 0-4",
+        "gap": "rmse_unknown less rmse_known",
+    },
+    claim=Claim(
+        "Agents rate items that their model does not know with a larger error, and the graph "
+        "makes up for much of it.",
+        figure="gap",
+        row={},
+        control={"named by": _COMMONEST},
+        above="Supported: the error on unknown items grows by more than under a division that "
+        "knows nothing.",
+        below="Contradicted: the error on unknown items grows by less than under a division that "
+        "knows nothing.",
+        equal="Not found: no gap beyond that of a division that knows nothing. A model's knowledge "
+        "is measured only with a brain that has one.",
+    ),
+    plots={
+        "errors": Plot(
+            "Error of ratings of known and unknown items", "RMSE (1-5)", _ERRORS[:2],
+            ("rated by",), panels=("named by",),
+        )
+    },
+)  # fmt: skip
+def hallucination(
+    study: Study,
+    context: ExperimentContext,
+    *,
+    min_people: int = 10,  # with a test rating
+    min_items: int = 10,  # on either side of a division that errors need
+) -> None:
+    """Divide test items by who names a genre of theirs, and compare errors."""
+    world = context.world()
+    names = [name for name in world.genre_names if name not in _NONE]
+    frames = _frames(study, context, min_people)
+    model = asking_brain(context)
+    base = "statistical, graph"
+    items = np.unique(frames[base][1]["item"].to_numpy())
+    items = items[_genres(world, names)[items].any(axis=1)]
+    namers: dict[str, tuple[str, Floats]] = {
+        _RANDOM: ("baseline", _drawn(world, names, items)),
+        _COMMONEST: ("baseline", _commonest(world, names, items)),
+    }
+    if model is not None:
+        asked = [f for f in frames.values() if f[0] == "model"]
+        pairs = asked[0][1] if asked else frames[base][1]
+        own = np.intersect1d(np.unique(pairs["item"].to_numpy()), items)
+        shares = np.full((len(world.catalogue), len(names)), np.nan)
+        shares[own] = _named(study, context, model, names, own)
+        study.counts["items without an answer"] = int(np.isnan(shares[own]).any(axis=1).sum())
+        namers[model.name] = ("model", shares[items])
+    divisions: dict[str, dict[int, bool]] = {}
+    for namer, (source, shares) in namers.items():
         usable = ~np.isnan(shares).any(axis=1)
         genres = _genres(world, names)[items[usable]]
         right = genres[np.arange(len(genres)), shares[usable].argmax(axis=1)]
-        known = dict(zip(items[usable].tolist(), right.tolist(), strict=True))
-        out = []
-        for title, (_, frame) in frames.items():
-            brain, _, graph = title.rpartition(", ")
-            if graph != "graph":
-                continue
-            other = frames[f"{brain}, no graph"][1].select("person", "item", "rating")
-            marked = _marked(frame, known).filter(pl.col("known") == 0)
-            both = marked.join(other, on=["person", "item"], suffix="_right")
-            if both["item"].n_unique() < self.settings.min_items or both["person"].n_unique() < 2:
-                continue
-            owner = both["person"].to_numpy()
-            a = ((both["rating"] - both["truth"]) ** 2).to_numpy()
-            b = ((both["rating_right"] - both["truth"]) ** 2).to_numpy()
-            difference = pooled(
-                owner, [a, b, np.ones(len(a))],
-                lambda s: np.sqrt(s[0] / s[2]) - np.sqrt(s[1] / s[2]),
-            )  # fmt: skip
-            _, place = np.unique(owner, return_inverse=True)
-            p = paired_permutation(np.bincount(place, a), np.bincount(place, b), seed=seed)
-            left, right_title = (f"{namer}, {brain}, {side}" for side in ("graph", "no graph"))
-            number = len(np.unique(owner))
-            out.append(Comparison(left, right_title, "rmse_unknown", difference, p, number))
-        return out
+        divisions[namer] = dict(zip(items[usable].tolist(), right.tolist(), strict=True))
+        if not usable.any():
+            continue
+        values = pl.DataFrame(
+            {"item": items[usable], "named": right.astype(np.float64),
+             "chance": chance_level(genres)}
+        )  # fmt: skip
+        figures = {name: mean_figure(values[name].to_numpy()) for name in ("named", "chance")}
+        row = study.add(
+            (namer, "(naming)"), source, figures=figures, n=len(right),
+            note="Over items; n is of items.",
+        )  # fmt: skip
+        if source == "model":
+            sides = values["named"].to_numpy(), values["chance"].to_numpy()
+            difference = mean_figure(sides[0] - sides[1])
+            assert difference is not None
+            p = paired_permutation(*sides, seed=study.seed)
+            first = study.rows[0].title
+            study.comparisons.append(
+                Comparison(row.title, first, "named", difference, p, len(right))
+            )
+        study.counts[f"items named by {namer}"] = len(right)
+        _add_errors(study, namer, divisions[namer], frames, min_items)
+    for namer, known in divisions.items():
+        _compare_graph(study, namer, known, frames, min_items)
+    study.notes += [
+        "An item is known where one of its genres is the answer to its title alone, as SimUSER "
+        "tells known items from unknown ones. An answer is right by chance as often as `chance` "
+        "says, so that some known items are not. Intervals of errors draw people and items.",
+        "Items with more genres, or with the commonest one, are other items: their ratings may be "
+        "easier or harder to meet for a brain that reads no title at all. A gap is the model's "
+        "only as far as it exceeds those of the divisions by rule.",
+    ]
+    if model is None:
+        study.notes.append(
+            "No brain with a language model was asked (it needs `--brain model`): which items a "
+            "model knows was not measured, and only the divisions that know nothing stand here."
+        )
+
+
+def _frames(study: Study, context: ExperimentContext, min_people: int) -> Frames:
+    """Source and judged test pairs by brain and graph; a baseline has no graph."""
+    out: dict[str, tuple[str, pl.DataFrame]] = {}
+    for name, brain, source in context.players():
+        for graph in (True, False):
+            mind = brain
+            if not graph:
+                pages = context.sample["model_pages"] if source == "model" else None
+                mind = context.brain(name, context.world(graph=False, pages=pages))
+            pairs = pairs_of(context, mind, context.world_of(mind))
+            if source != "model":
+                study.require(
+                    "people with a test rating", pairs["person"].n_unique(), min_people,
+                    "match more users, or ask for more --agents", of=name,
+                )  # fmt: skip
+            frame = judged(context, mind, pairs, key={"history": "zero"}).drop_nulls("rating")
+            if source == "baseline":
+                out[name] = source, frame
+                break
+            out[f"{name}, {'graph' if graph else 'no graph'}"] = source, frame
+    return out
+
+
+def _named(
+    study: Study, context: ExperimentContext, brain: Brain, names: Sequence[str], items: Any
+) -> Floats:
+    """Probabilities of genres for items, of shape (items, genres); kept."""
+    world = context.world()
+    titles = Cards(world).titles
+
+    def compute() -> pl.DataFrame:
+        questions = [
+            genre_messages(world.release.domain, titles[item], names) for item in items.tolist()
+        ]
+        return pl.DataFrame(chosen(brain, questions, names), schema=list(names))
+
+    key = {
+        "brain": context.identity(brain),
+        "items": items.tolist(),
+        "genres": list(names),
+        "prompt": experiment_prompt_digest(),
+    }
+    return context.cell(study, key, compute).to_numpy()
+
+
+def _add_errors(
+    study: Study, namer: str, known: dict[int, bool], frames: Frames, min_items: int
+) -> None:
+    """Rows of errors on known and unknown items, by brain."""
+    for title, (source, frame) in frames.items():
+        marked = _marked(frame, known)
+        sides = [marked.filter(pl.col("known") == side)["item"].n_unique() for side in (1, 0)]
+        if min(sides) < min_items:
+            note = (
+                f"{sides[0]} known and {sides[1]} unknown items were rated, at least {min_items} "
+                "of each are needed."
+            )
+            study.counts[f"too few items, {namer}, {title}"] = min(sides)
+            none = dict.fromkeys(_ERRORS)
+            study.add((namer, title), source, figures=none, n=0, note=note)
+            continue
+        people = marked["person"].n_unique()
+        study.add((namer, title), source, figures=gap_figures(marked), n=people)
+
+
+def _compare_graph(
+    study: Study, namer: str, known: dict[int, bool], frames: Frames, min_items: int
+) -> None:
+    """Error on unknown items with the graph less that without, by brain."""
+    for title, (_, frame) in frames.items():
+        brain, _, graph = title.rpartition(", ")
+        if graph != "graph":
+            continue
+        other = frames[f"{brain}, no graph"][1].select("person", "item", "rating")
+        marked = _marked(frame, known).filter(pl.col("known") == 0)
+        both = marked.join(other, on=["person", "item"], suffix="_right")
+        people = both["person"].n_unique()
+        if both["item"].n_unique() < min_items or people < 2:
+            continue
+        owner = both["person"].to_numpy()
+        sides = [((both[c] - both["truth"]) ** 2).to_numpy() for c in ("rating", "rating_right")]
+        difference = pooled(
+            owner, [*sides, np.ones(len(owner))],
+            lambda s: np.sqrt(s[0] / s[2]) - np.sqrt(s[1] / s[2]),
+        )  # fmt: skip
+        p = paired_permutation(summed(owner, sides[0]), summed(owner, sides[1]), study.seed)
+        left, right = (f"{namer}, {brain}, {side}" for side in ("graph", "no graph"))
+        study.comparisons.append(Comparison(left, right, "rmse_unknown", difference, p, people))
 
 
 def chance_level(genres: Bools) -> Floats:
@@ -271,17 +268,6 @@ def gap_figures(frame: pl.DataFrame) -> dict[str, Figure]:
     return {name: interval(float(v[0]), v[1:]) for name, v in values.items()}
 
 
-def _against_chance(
-    left: Row, right: Row, named: Bools, genres: Bools, seed: int
-) -> list[Comparison]:
-    """Share named rightly less the chance level of the same items."""
-    sides = named.astype(np.float64), chance_level(genres)
-    difference = mean_figure(sides[0] - sides[1])
-    assert difference is not None
-    p = paired_permutation(*sides, seed=seed)
-    return [Comparison(left.title, right.title, "named", difference, p, len(named))]
-
-
 def _marked(frame: pl.DataFrame, known: dict[int, bool]) -> pl.DataFrame:
     """The pairs of named items, with ``known`` (0 or 1)."""
     marks = pl.DataFrame(
@@ -307,13 +293,3 @@ def _commonest(world: AgentWorld, names: Sequence[str], items: Any) -> Floats:
     """The commonest genre of the catalogue, for every item."""
     place = int(_genres(world, names).sum(axis=0).argmax())
     return np.asarray(np.eye(len(names))[np.full(len(items), place)])
-
-
-def _picture(rows: list[Row]) -> bytes:
-    chosen_rows = [r for r in rows if "gap" in r.figures]
-    names = [row.title.replace(", ", ",\n") for row in chosen_rows]
-    series = {
-        "known": [row.figures["rmse_known"] for row in chosen_rows],
-        "unknown": [row.figures["rmse_unknown"] for row in chosen_rows],
-    }
-    return bars("Error of ratings of known and unknown items", names, series, "RMSE (1-5)")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,9 @@ from pipelines.seeding import hash_ids, uniform
 from sim.agents import AgentWorld, Brain, judge_pairs
 from sim.environment import split_rows
 from sim.experiments._context import ExperimentContext
-from sim.metrics import RESAMPLES, Figure, user_weights
 
 #: Test items per person that a brain with a model is asked about at most (count).
 ITEMS_OF_MODEL = 8
-#: Percentiles of a 95 % interval.
-_LOW, _HIGH = 0.025, 0.975
 
 Floats = npt.NDArray[np.float64]
 
@@ -98,28 +94,3 @@ def judged(
     digest = hashlib.sha256(pairs.write_csv().encode()).hexdigest()
     whole = {"brain": context.identity(brain), "pairs": digest, "seed": context.seed, **(key or {})}
     return context.cell("judged", whole, compute)
-
-
-def interval(value: float, drawn: Any) -> Figure:
-    """A value with the percentiles of its draws, widened to it; NaN draws are left out."""
-    known = np.asarray(drawn, np.float64)
-    known = known[~np.isnan(known)]
-    low, high = np.quantile(known, [_LOW, _HIGH]) if len(known) else (value, value)
-    return Figure(value, min(float(low), value), max(float(high), value))
-
-
-def pooled(owner: npt.ArrayLike, columns: list[Floats], of: Callable[[Floats], Floats]) -> Figure:
-    """A function of sums over all rows, with a bootstrap interval over their owners.
-
-    ``owner`` is the person of each row; ``columns`` are summed, each of shape (rows,); ``of`` maps
-    sums of shape (columns, draws) to values of shape (draws,).
-
-    >>> mean = pooled([0, 0, 1], [np.array([1.0, 2.0, 6.0]), np.ones(3)], lambda s: s[0] / s[1])
-    >>> mean.value
-    3.0
-    """
-    _, place = np.unique(np.asarray(owner), return_inverse=True)
-    people = int(place.max()) + 1
-    sums = np.stack([np.bincount(place, column, minlength=people) for column in columns])
-    drawn = of((user_weights(people, RESAMPLES, 0) @ sums.T).T)
-    return interval(float(of(sums.sum(axis=1)[:, None])[0]), drawn)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from pipelines.judge import Case, Reply, export_questionnaire
@@ -16,19 +17,14 @@ from pipelines.prompts import experiment_prompt_digest, log_line, log_messages
 from pipelines.raters import to_answers
 from pipelines.scales import scale_named
 from pipelines.seeding import hash_ids
+from pipelines.study import Claim, Figure, Plot, Study, mean_figure
 from sim.agents import AgentWorld, Brain, Cards, Simulation, logistic
 from sim.experiments._choices import asking_brain, chosen
 from sim.experiments._context import ExperimentContext
-from sim.experiments._figures import Floats, bars, mean_figure, paired
+from sim.experiments._experiment import experiment
 from sim.experiments._held_out import judged, rated_rows
-from sim.experiments._protocol import Comparison, Result, Row, TooFew
-from sim.metrics import Figure
 
-#: Meanings of the figures by name.
-_FIGURES = {
-    "score": "mean grade of likeness to the real person, 1-5",
-    "power": "grade of people's logs less that of random ones, -4 to 4",
-}
+Floats = npt.NDArray[np.float64]
 _PEOPLE, _RANDOM = "people", "random"
 #: Items of the logs: those that each source watched, or those of people for all.
 _CHOSEN, _SAME = "chosen", "people's"
@@ -38,21 +34,84 @@ _FOLDS = 5
 FEATURES = ("level", "spread", "off", "liked", "popular", "taste", "agrees")
 
 
-@dataclass(frozen=True)
-class JudgeSettings:
-    """Settings of ``judge``."""
-
-    #: Visited by the agents.
-    recommender: str = "ease"
-    #: Entries that a log needs, and at most has (counts).
-    least: int = 3
-    most: int = 8
-    #: Training interactions that stand before each log (count).
-    history: int = 6
-    #: People with a log of every kind that figures need (count).
-    min_people: int = 10
-    #: People on the sheets for human judges (count).
-    sheet_cases: int = 10
+@experiment(
+    question="How much do logs of agents look like those of the people whom they stand for, to "
+    "judges who tell people's logs from random ones?",
+    paper="SimUSER, Tables 4 and 10, Fig. 12",
+    conditions=("judge", "items", "log"),
+    figures={
+        "score": "mean grade of likeness to the real person, 1-5",
+        "power": "grade of people's logs less that of random ones, -4 to 4",
+    },
+    claim=Claim(
+        "A model grades logs of agents 4.22 of 5 for likeness to a person; no grade of people's "
+        "own logs is given.",
+        figure="score",
+        row={"items": _SAME},
+        control={"log": _PEOPLE},
+        above="Supported, and more: judges grade logs of agents above those of people.",
+        below="Not supported: judges grade logs of agents below those of people.",
+        equal="Supported: judges do not tell logs of agents from those of people.",
+    ),
+    plots={
+        "scores": Plot(
+            "Grades of logs by judge (none where it can't tell)", "grade (1-5)", ("score",),
+            ("judge", "items"), ("log",),
+        )
+    },
+)  # fmt: skip
+def judge(
+    study: Study,
+    context: ExperimentContext,
+    *,
+    recommender: str = "ease",  # visited by the agents
+    least: int = 3,  # entries that a log needs,
+    most: int = 8,  # and has at most
+    history: int = 6,  # training interactions that stand before each log (count)
+    min_people: int = 10,  # with a log of every kind
+    sheet_cases: int = 10,  # people on the sheets for human judges (count)
+) -> None:
+    """Let every judge grade logs of people, baselines and agents, blind to their source."""
+    unable, sheets = [], []
+    model = asking_brain(context)
+    for items in (_CHOSEN, _SAME):
+        logs, sources = _logs(study, context, items, recommender, least, most)
+        study.require(
+            f"people with {least} entries in every log", len(logs.people(_PEOPLE)), min_people,
+            "more --agents or --pages",
+        )  # fmt: skip
+        sheets.append(_sheets(context, logs, history, sheet_cases))
+        judges = {
+            "always 3": ("baseline", _constant(logs)),
+            "statistical": ("statistical", _statistical(logs)),
+        }
+        if model is not None:
+            judges[model.name] = ("model", _model(study, context, model, logs, history))
+        for name, (source, graded) in judges.items():
+            if not _report(study, (name, items), source, graded, sources):
+                unable.append(f"{name} ({items})")
+            for log, frame in graded.items():
+                if missing := frame["score"].null_count():
+                    study.counts[f"without a grade, {name}, {items}, {log}"] = missing
+    study.notes += [
+        "A log is what was watched and how it was rated, in one form and of one length per person, "
+        "after the person's latest training interactions: people left no words, so that agents' "
+        "words would give them away.",
+        f"Items `{_CHOSEN}`: people's test interactions beside what agents watched on a visit to "
+        f"`{recommender}`, so that a judge may tell the recommender and not the agent. Items "
+        f"`{_SAME}`: every log has the person's own test items, and only the ratings differ.",
+        "The statistical judge is a logistic regression on seven features of a log, fitted to tell "
+        "people's logs from random ones on the other four fifths of the people.",
+        f"Sheets for human judges: {' and '.join(f'`{place}`' for place in sheets)} below the "
+        "home, see `understudy judge score`.",
+    ]
+    if unable:
+        study.notes.append(
+            "Unable to tell people from random, so that nothing else is reported of them: "
+            f"{', '.join(unable)}."
+        )
+    if model is None:
+        study.notes.append("No language model judged: it needs `--brain model`.")
 
 
 @dataclass(frozen=True)
@@ -85,193 +144,118 @@ class Logs:
         return [log_line(titles[i], genres[i] or [], round(r, 1)) for i, r in latest]
 
 
-class Judge:
-    """Likeness of logs to those of real people, by judges that recognise random logs."""
+def _logs(
+    study: Study,
+    context: ExperimentContext,
+    items: str,
+    recommender: str,
+    least: int,
+    most: int,
+) -> tuple[Logs, dict[str, str]]:
+    """Logs of people and of every brain, and the sources of their rows."""
+    world = context.world()
+    number = min(len(world), context.agents)
+    real = _of_people(world).filter(pl.col("person") < number)
+    found, sources = {_PEOPLE: real}, {_PEOPLE: "people"}
+    for name, brain, source in context.players():
+        sources[name] = source
+        if items == _CHOSEN:
+            run = context.visits(brain, recommender)
+            key = {"visits": run.identity}
+            found[name] = context.cell(study, key, partial(_of_agents, run, world))
+            continue
+        pairs = real.filter(pl.col("place") < most)
+        if source == "model":
+            pairs = pairs.filter(pl.col("person") < context.agents_of(brain))
+        given = judged(context, brain, pairs.select("person", "place", "item"))
+        rated = given.filter(pl.col("status") == "ok").drop_nulls("rating")
+        found[name] = rated.select("person", "place", "item", "rating")
+    needed = [n for n, s in sources.items() if s != "model"]
+    entries = equal_lengths(found, least=least, most=most, needed=needed)
+    for name, frame in entries.items():
+        logs = frame["person"].n_unique()
+        study.counts[f"logs, {items}, {name}"] = logs
+        left_out = found[name]["person"].n_unique() - logs
+        study.counts[f"logs left out, {items}, {name}"] = left_out
+    return Logs(world, entries), sources
 
-    name = "judge"
-    question = (
-        "How much do logs of agents look like those of the people whom they stand for, to judges "
-        "who tell people's logs from random ones?"
-    )
-    anchor = "SimUSER, Tables 4 and 10, Fig. 12"
-    figures = _FIGURES
 
-    def __init__(self, settings: JudgeSettings | None = None) -> None:
-        self.settings = settings or JudgeSettings()
-
-    def run(self, context: ExperimentContext) -> Result:
-        """Let every judge grade logs of people, baselines and agents, blind to their source."""
-        rows: list[Row] = []
-        comparisons: list[Comparison] = []
-        counts: dict[str, int] = {}
-        unable, sheets = [], []
-        model = asking_brain(context)
-        for items in (_CHOSEN, _SAME):
-            logs, sources, sizes = self._logs(context, items)
-            counts |= sizes
-            sheets.append(self._sheets(context, logs))
-            judges: dict[str, tuple[str, dict[str, pl.DataFrame]]] = {
-                "always 3": ("baseline", _constant(logs)),
-                "statistical": ("statistical", _statistical(logs)),
-            }
-            if model is not None:
-                judges[model.name] = ("model", self._model(context, model, logs))
-            for judge, (source, graded) in judges.items():
-                labels = {"judge": judge, "items": items}
-                own, found, able = _reported(labels, source, graded, sources, context.seed)
-                rows, comparisons = rows + own, comparisons + found
-                if not able:
-                    unable.append(f"{judge} ({items})")
-                for log, frame in graded.items():
-                    missing = frame["score"].null_count()
-                    if missing:
-                        counts[f"without a grade, {judge}, {items}, {log}"] = missing
-        notes = [
-            "A log is what was watched and how it was rated, in one form and of one length per "
-            "person, after the person's latest training interactions: people left no words, so "
-            "that agents' words would give them away.",
-            f"Items `{_CHOSEN}`: people's test interactions beside what agents watched on a visit "
-            f"to `{self.settings.recommender}`, so that a judge may tell the recommender and not "
-            f"the agent. Items `{_SAME}`: every log has the person's own test items, and only the "
-            "ratings differ.",
-            "The statistical judge is a logistic regression on seven features of a log, fitted to "
-            "tell people's logs from random ones on the other four fifths of the people.",
-            f"Sheets for human judges: {' and '.join(f'`{place}`' for place in sheets)} below the "
-            "home, see `understudy judge score`.",
-        ]
-        if unable:
-            notes.append(
-                "Unable to tell people from random, so that nothing else is reported of them: "
-                f"{', '.join(unable)}."
-            )
-        if model is None:
-            notes.append("No language model judged: it needs `--brain model`.")
-        return Result(rows, comparisons, notes, {"scores": _picture(rows)}, counts)
-
-    # -- logs ----------------------------------------------------------------------------------
-
-    def _logs(
-        self, context: ExperimentContext, items: str
-    ) -> tuple[Logs, dict[str, str], dict[str, int]]:
-        """Logs of all sources, the source of each, and logs that are there or left out."""
-        world, chosen_ = context.world(), self.settings
-        number = min(len(world), context.agents)
-        real = _of_people(world).filter(pl.col("person") < number)
-        found, sources, counts = {_PEOPLE: real}, {_PEOPLE: "people"}, {}
-        for name in context.brains:
-            mind = context.brain(name)
-            sources[name] = context.source(mind)
-            if items == _CHOSEN:
-                run = context.visits(mind, chosen_.recommender)
-                found[name] = context.cell(
-                    self.name, {"visits": run.identity}, partial(_of_agents, run, world)
-                )
-                continue
-            pairs = real.filter(pl.col("place") < chosen_.most)
-            if sources[name] == "model":
-                pairs = pairs.filter(pl.col("person") < context.agents_of(mind))
-            given = judged(context, mind, pairs.select("person", "place", "item"))
-            rated = given.filter(pl.col("status") == "ok").drop_nulls("rating")
-            found[name] = rated.select("person", "place", "item", "rating")
-        entries = equal_lengths(
-            found,
-            least=chosen_.least,
-            most=chosen_.most,
-            needed=[n for n, s in sources.items() if s != "model"],
+def _sheets(context: ExperimentContext, logs: Logs, history: int, sheet_cases: int) -> str:
+    """Folder of the sheets below the home; written once."""
+    lines = {source: logs.lines(source) for source in logs.entries}
+    everywhere = set.intersection(*(set(own) for own in lines.values()))
+    cases = []
+    for person in sorted(everywhere)[:sheet_cases]:
+        # Persona ids would name the real user.
+        before = "; ".join(logs.history(person, history))
+        replies = tuple(
+            Reply(source, None, "1-5", log=tuple(own[person])) for source, own in lines.items()
         )
-        for name, frame in entries.items():
-            before = found[name]["person"].n_unique()
-            counts[f"logs, {items}, {name}"] = frame["person"].n_unique()
-            counts[f"logs left out, {items}, {name}"] = before - frame["person"].n_unique()
-        people = entries[_PEOPLE]["person"].n_unique()
-        if people < chosen_.min_people:
-            raise TooFew(
-                f"people with {chosen_.least} entries in every log",
-                found=people,
-                needed=chosen_.min_people,
-                where=f"experiment {self.name}, {context.release.ref}",
-                hint="more --agents or --pages",
-            )
-        return Logs(world, entries), sources, counts
-
-    def _sheets(self, context: ExperimentContext, logs: Logs) -> str:
-        """Folder of the sheets below the home; written once."""
-        lines = {source: logs.lines(source) for source in logs.entries}
-        everywhere = set.intersection(*(set(own) for own in lines.values()))
-        people = sorted(everywhere)[: self.settings.sheet_cases]
-        cases = []
-        for person in people:
-            # Persona ids would name the real user.
-            before = "; ".join(logs.history(person, self.settings.history))
-            replies = tuple(
-                Reply(source, None, "1-5", log=tuple(own[person])) for source, own in lines.items()
-            )
-            cases.append(Case(f"person {person}", "Before.", before, replies))
-        text = repr([asdict(case) for case in cases])
-        place = f"experiments/judge-sheets/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-        folder = context.home / place
-        if cases and not (folder / "key.json").exists():
-            export_questionnaire(cases, folder, seed=context.seed)
-        return place if cases else "none: no person has a log of every kind"
-
-    # -- judges --------------------------------------------------------------------------------
-
-    def _model(
-        self, context: ExperimentContext, brain: Brain, logs: Logs
-    ) -> dict[str, pl.DataFrame]:
-        """Expected grades of a sample of people; kept."""
-        number = context.agents_of(brain)
-        own = [name for name in logs.entries if name in context.brains and name == brain.name]
-        first = logs.people(own[0] if own else _PEOPLE)[:number]
-        out = {}
-        domain = context.release.domain
-        for source in logs.entries:
-            lines = logs.lines(source)
-            people = [int(p) for p in first if p in lines]
-            questions = [
-                log_messages(domain, logs.history(p, self.settings.history), lines[p])
-                for p in people
-            ]
-
-            def compute(questions: Any = questions) -> pl.DataFrame:
-                return pl.DataFrame(chosen(brain, questions, _GRADES), schema=list(_GRADES))
-
-            key = {
-                "brain": context.identity(brain),
-                "prompt": experiment_prompt_digest(),
-                "questions": hashlib.sha256(repr(questions).encode()).hexdigest(),
-            }
-            shares = context.cell(self.name, key, compute).to_numpy()
-            scores = shares @ np.arange(1.0, 6.0)
-            out[source] = _graded(logs, np.array(people, np.int64), scores)
-        return out
+        cases.append(Case(f"person {person}", "Before.", before, replies))
+    text = repr([asdict(case) for case in cases])
+    place = f"experiments/judge-sheets/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    folder = context.home / place
+    if cases and not (folder / "key.json").exists():
+        export_questionnaire(cases, folder, seed=context.seed)
+    return place if cases else "none: no person has a log of every kind"
 
 
-def _reported(
-    labels: dict[str, str],
+def _model(
+    study: Study, context: ExperimentContext, brain: Brain, logs: Logs, history: int
+) -> dict[str, pl.DataFrame]:
+    """Expected grades of a sample of people; cached."""
+    own = [name for name in logs.entries if name in context.brains and name == brain.name]
+    first = logs.people(own[0] if own else _PEOPLE)[: context.agents_of(brain)]
+    out = {}
+    domain = context.release.domain
+    for source in logs.entries:
+        lines = logs.lines(source)
+        people = [int(p) for p in first if p in lines]
+        questions = [log_messages(domain, logs.history(p, history), lines[p]) for p in people]
+
+        def compute(questions: Any = questions) -> pl.DataFrame:
+            return pl.DataFrame(chosen(brain, questions, _GRADES), schema=list(_GRADES))
+
+        key = {
+            "brain": context.identity(brain),
+            "prompt": experiment_prompt_digest(),
+            "questions": hashlib.sha256(repr(questions).encode()).hexdigest(),
+        }
+        scores = context.cell(study, key, compute).to_numpy() @ np.arange(1.0, 6.0)
+        out[source] = _graded(logs, np.array(people, np.int64), scores)
+    return out
+
+
+def _report(
+    study: Study,
+    labels: tuple[str, str],
     source: str,
     graded: Mapping[str, pl.DataFrame],
     sources: Mapping[str, str],
-    seed: int,
-) -> tuple[list[Row], list[Comparison], bool]:
-    """Rows and comparisons of one judge, and whether it separates people from random."""
+) -> bool:
+    """Add rows and comparisons of one judge; False if it can't tell people from random."""
     power = can_tell(graded)
     able = power is not None and power.low > 0
     people = graded[_PEOPLE].drop_nulls("score").height
-    rows = [Row({**labels, "log": "people less random"}, source, {"power": power}, people)]
-    frames = {}
+    study.add((*labels, "people less random"), source, figures={"power": power}, n=people)
+    note = "" if able else "Not reported: this judge can't tell people from random."
+    rows = {}
     for log, frame in graded.items():
+        # In the order of people, as `can_tell`: intervals of rows and differences share draws.
         score = mean_figure(frame["score"].fill_null(np.nan).to_numpy()) if able else None
-        note = "" if able else "Not reported: this judge can't tell people from random."
-        number = frame.drop_nulls("score").height
-        rows.append(Row({**labels, "log": log}, sources[log], {"score": score}, number, note))
-        frames[log] = rows[-1], frame
-    if not able:
-        return rows, [], False
+        rows[log] = study.add(
+            (*labels, log),
+            sources[log],
+            frame if able else None,
+            {"score": score},
+            n=frame.drop_nulls("score").height,
+            note=note,
+        )
     pairs = [(_PEOPLE, log) for log in graded if log != _PEOPLE]
     pairs += [(log, _RANDOM) for log in graded if log not in (_PEOPLE, _RANDOM)]
-    found = [paired(frames[left], frames[right], "score", seed=seed) for left, right in pairs]
-    return rows, [c for c in found if c is not None], True
+    for left, right in pairs:
+        study.compare(rows[left], rows[right], "score")
+    return able
 
 
 def equal_lengths(
@@ -445,12 +429,3 @@ def _of_agents(run: Simulation, world: AgentWorld) -> pl.DataFrame:
             rating=pl.col("rating").cast(pl.Float64),
         )
     )
-
-
-def _picture(rows: list[Row]) -> bytes:
-    judges = list(dict.fromkeys((row.labels["judge"], row.labels["items"]) for row in rows))
-    logs = list(dict.fromkeys(row.labels["log"] for row in rows if "score" in row.figures))
-    found = {(*list(row.labels.values()),): row.figures.get("score") for row in rows}
-    series = {log: [found.get((*judge, log)) for judge in judges] for log in logs}
-    names = [f"{judge},\n{items}" for judge, items in judges]
-    return bars("Grades of logs by judge (none where it can't tell)", names, series, "grade (1-5)")

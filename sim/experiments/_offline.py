@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from sim.agents import AgentWorld, Brain
+from pipelines.study import (
+    RESAMPLES,
+    Claim,
+    Figure,
+    Plot,
+    Study,
+    interval,
+    mean_figure,
+    user_weights,
+)
+from sim.agents import Brain
 from sim.environment import known_items
 from sim.experiments._context import ExperimentContext
-from sim.experiments._figures import Floats, finish_picture, mean_figure, paired
-from sim.experiments._held_out import held_out_pairs, interval, judged
-from sim.experiments._protocol import Comparison, Result, Row, TooFew
-from sim.metrics import RESAMPLES, Figure, ndcg, user_weights
+from sim.experiments._experiment import experiment
+from sim.experiments._held_out import held_out_pairs, judged
+from sim.metrics import ndcg
 
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-#: Meanings of the figures by name.
-_FIGURES = {
-    "ndcg": "NDCG@k of the lists, 0-1",
-    "f1": "harmonic mean of precision@k and recall@k, 0-1",
-    "tau_ndcg": "Kendall's tau between the systems' order in NDCG@k by test items and by likes, "
-    "-1 to 1; interval over systems and people",
-    "tau_f1": "the same for F1@k, -1 to 1",
-}
 #: Recommenders beside those of the context, as far as their libraries are installed.
 _SYSTEMS = {
     "random": None,
@@ -41,203 +43,161 @@ _SYSTEMS = {
 }
 _TEST = "test items"
 _EXCHANGED = ", exchanged between people"
+_LEVELS = "by the few items that people rated, only the order counts"
 
 
-@dataclass(frozen=True)
-class OfflineSettings:
-    """Settings of ``offline``."""
-
-    #: Length of the lists (items).
-    k: int = 10
-    #: Names of recommenders; none: those of the context and all of ours that are installed.
-    systems: tuple[str, ...] = ()
-    #: Systems that a rank correlation needs (count): of three, one order in six is the same.
-    min_systems: int = 8
-    #: People with a relevant item that figures need (count).
-    min_people: int = 10
-    #: A watched item with a rating above this is liked.
-    liked_above: float = 3.0
-
-
-class Offline:
-    """Rank agreement of recommenders by simulated likes and by held-out items."""
-
-    name = "offline"
-    question = (
-        "Do the likes of agents rank recommender systems in the order in which the held-out items "
-        "of the same people rank them?"
-    )
-    anchor = "SimUSER, Table 6"
-    figures = _FIGURES
-
-    def __init__(self, settings: OfflineSettings | None = None) -> None:
-        self.settings = settings or OfflineSettings()
-
-    def run(self, context: ExperimentContext) -> Result:
-        """Judge the lists of every system by test items and by the likes of each brain."""
-        chosen = self.settings
-        systems = chosen.systems or _installed(context.recommenders)
-        if len(systems) < chosen.min_systems:
-            raise TooFew(
-                "recommender systems",
-                found=len(systems),
-                needed=chosen.min_systems,
-                where=f"experiment {self.name}",
-                hint="few systems have the same order by chance: name more, or install their "
-                "libraries (docs/recommenders.md)",
+@experiment(
+    question="Do the likes of agents rank recommender systems in the order in which the held-out "
+    "items of the same people rank them?",
+    paper="SimUSER, Table 6",
+    conditions=("recommender", "relevance"),
+    figures={
+        "ndcg": "NDCG@k of the lists, 0-1",
+        "f1": "harmonic mean of precision@k and recall@k, 0-1",
+        "tau_ndcg": "Kendall's tau between the systems' order in NDCG@k by test items and by "
+        "likes, -1 to 1; interval over systems and people",
+        "tau_f1": "the same for F1@k, -1 to 1",
+    },
+    claim=Claim(
+        "Agents rank recommenders as held-out items do (three systems).",
+        figure="tau_ndcg",
+        row={},
+        control=0.0,
+        above="Supported: the two orders agree more than orders drawn at random.",
+        below="Contradicted: the two orders are opposed.",
+        equal="Not found: the interval of the agreement holds 0, that of orders drawn at random.",
+    ),
+    plots={
+        "ranking": Plot(
+            "Recommenders by test items and by likes", "NDCG@k (0-1)", ("ndcg",),
+            ("recommender",), ("relevance",), lines=True,
+        )
+    },
+)  # fmt: skip
+def offline(
+    study: Study,
+    context: ExperimentContext,
+    *,
+    k: int = 10,  # length of the lists (items)
+    systems: tuple[str, ...] = (),  # recommenders; none: the context's and ours as far as installed
+    min_systems: int = 8,  # that a rank correlation needs: of three, one order in six is the same
+    min_people: int = 10,  # with a relevant item
+    liked_above: float = 3.0,  # a watched item with a higher rating is liked
+) -> None:
+    """Judge the lists of every system by test items and by the likes of each brain."""
+    systems = systems or _installed(context.recommenders)
+    study.require(
+        "recommender systems", len(systems), min_systems,
+        "few systems have the same order by chance: name more, or install their libraries "
+        "(docs/recommenders.md)",
+    )  # fmt: skip
+    world = context.world()
+    people = np.arange(min(len(world), context.agents))
+    shape = len(people), len(world.catalogue)
+    lists = {name: _lists(context, name, people, min(k, shape[1])) for name in systems}
+    truth = held_out_pairs(world, people=len(people))
+    relevant = {_TEST: _matrix(truth["person"], truth["item"], shape)}
+    sources, notes_of = {_TEST: "people"}, {_TEST: "Held-out interactions of people."}
+    for name, brain, source in context.players():
+        title, other = f"likes of {name}", f"likes of {name}{_EXCHANGED}"
+        judgements = _judgements(context, brain, lists)
+        liked = judgements.filter(pl.col("watched") & (pl.col("rating") > liked_above))
+        relevant[title] = _matrix(liked["person"], liked["item"], shape)
+        sources[title], notes_of[title] = source, brain.note
+        study.counts[f"judgements, {title}"] = judgements.height
+        study.counts[f"failed, {title}"] = int((judgements["status"] != "ok").sum())
+        if source != "baseline":
+            relevant[other] = likes_exchanged(relevant[title], seed=context.seed)
+            sources[other], notes_of[other] = "baseline", "Control: the likes of somebody else."
+    values: dict[str, Floats] = {}
+    short: list[str] = []
+    for title, table in relevant.items():
+        number = int(table.any(axis=1).sum())
+        if number >= min_people:
+            values[title] = _values(lists, table, k)
+            continue
+        # The sample of a model is small by choice: the other rows stand.
+        if sources[title.removesuffix(_EXCHANGED)] != "model":
+            study.require("people with a relevant item", number, min_people, "more --agents",
+                          of=title)  # fmt: skip
+        short.append(title)
+    ids = world.people["persona_id"][: len(people)]
+    for title, own in values.items():
+        for n, name in enumerate(systems):
+            figures = {"ndcg": mean_figure(own[0, n]), "f1": mean_figure(own[1, n])}
+            # The control's likes are another person's: they are paired with nobody's.
+            paired = (
+                None
+                if _EXCHANGED in title
+                else pl.DataFrame({"persona_id": ids, "ndcg": own[0, n]})
             )
-        world = context.world()
-        people = np.arange(min(len(world), context.agents))
-        lists = {name: self._lists(context, world, name, people) for name in systems}
-        truth = held_out_pairs(world, people=len(people))
-        relevant = {_TEST: _matrix(truth["person"], truth["item"], world, len(people))}
-        sources, notes_of = {_TEST: "people"}, {_TEST: "Held-out interactions of people."}
-        counts: dict[str, int] = {}
-        asked: set[str] = set()
-        for name in context.brains:
-            mind = context.brain(name)
-            likes, failed, judgements = self._likes(context, mind, lists)
-            title = f"likes of {name}"
-            relevant[title], sources[title] = likes, context.source(mind)
-            if context.source(mind) == "model":
-                asked.add(title)
-            notes_of[title] = mind.note
-            counts |= {f"judgements, {title}": judgements, f"failed, {title}": failed}
-            if context.source(mind) != "baseline":
-                other = title + _EXCHANGED
-                relevant[other] = likes_exchanged(likes, seed=context.seed)
-                sources[other] = "baseline"
-                notes_of[other] = "Control: the likes of somebody else."
-        values: dict[str, Floats] = {}
-        short: list[Row] = []
-        for title, liked in relevant.items():
-            try:
-                values[title] = self._values(lists, liked, title)
-            except TooFew as few:
-                # The sample of a model is small by choice: the other rows stand.
-                if title.removesuffix(_EXCHANGED) not in asked:
-                    raise
-                labels = {"recommender": f"{len(systems)} systems", "relevance": title}
-                short.append(Row(labels, sources[title], dict.fromkeys(_FIGURES), 0, few.what))
-        rows, frames = self._rows(world, systems, values, sources)
-        for title, found in values.items():
-            counts[f"people, {title}"] = int(_known(found[0, 0]).sum())
-        overall = f"{len(systems)} systems"
-        for title, found in values.items():
-            if title != _TEST:
-                taus = agreement(values[_TEST], found)
-                figures: dict[str, Figure | float | None] = dict(
-                    zip(("tau_ndcg", "tau_f1"), taus, strict=True)
-                )
-                labels = {"recommender": overall, "relevance": title}
-                note = f"n is of systems. {notes_of[title]}"
-                rows.append(Row(labels, sources[title], figures, len(systems), note))
-        rows += short
-        comparisons = self._comparisons(context, frames)
-        notes = [
-            f"Lists of {chosen.k} items without those of training and validation. Likes are asked "
-            "about every item in anybody's list for a person (pooled, as in TREC), so that no "
-            "system is judged by items that another one chose alone; what no system lists counts "
-            "as not liked, which test items do not share.",
-            "The intervals of tau draw systems and people with replacement. An order that the "
-            "likes of other people give as well is popularity, not taste.",
-            "SimUSER compares three systems (MF, MultVAE, LightGCN): any two orders of three are "
-            "equal with probability 1/6.",
-        ]
-        picture = _picture(values, systems)
-        return Result(rows, comparisons, notes, {"ranking": picture}, counts)
-
-    def _lists(
-        self, context: ExperimentContext, world: AgentWorld, name: str, people: Ints
-    ) -> Ints:
-        """Lists of k items for people, of shape (people, k); kept."""
-        k = min(self.settings.k, len(world.catalogue))
-
-        def compute() -> pl.DataFrame:
-            personas = world.people["persona"].to_numpy()[people]
-            seen = known_items(world.release, ("train", "validation"))[personas]
-            found = context.recommender(name).recommend(personas, k, seen=seen)
-            return pl.DataFrame(found, schema=[f"place{n}" for n in range(k)])
-
-        key = {"lists": name, "k": k, "people": len(people)}
-        return context.cell(self.name, key, compute).to_numpy().astype(np.int64)
-
-    def _likes(
-        self, context: ExperimentContext, brain: Brain, lists: dict[str, Ints]
-    ) -> tuple[npt.NDArray[np.bool_], int, int]:
-        """Liked items of people, of shape (people, items), failed judgements, judgements."""
-        world = context.world_of(brain)
-        people = len(next(iter(lists.values())))
-        asked = people
-        if context.source(brain) == "model":
-            asked = min(people, context.agents_of(brain))
-        pool = np.concatenate([found[:asked] for found in lists.values()], axis=1)
-        person = np.repeat(np.arange(asked), pool.shape[1])
-        pairs = pl.DataFrame({"person": person, "item": pool.ravel()})
-        pairs = pairs.filter(pl.col("item") >= 0).unique().sort("person", "item")
-        frame = judged(context, brain, pairs, key={"pool": "offline"}, experienced=False)
-        liked = frame.filter(pl.col("watched") & (pl.col("rating") > self.settings.liked_above))
-        failed = int((frame["status"] != "ok").sum())
-        return _matrix(liked["person"], liked["item"], world, people), failed, frame.height
-
-    def _values(
-        self, lists: dict[str, Ints], relevant: npt.NDArray[np.bool_], title: str
-    ) -> Floats:
-        """NDCG@k and F1@k, of shape (2, systems, people); NaN without a relevant item."""
-        number = relevant.sum(axis=1)
-        people = int((number > 0).sum())
-        if people < self.settings.min_people:
-            raise TooFew(
-                "people with a relevant item",
-                found=people,
-                needed=self.settings.min_people,
-                where=f"experiment {self.name}, {title}",
-                hint="more --agents",
-            )
-        out = []
-        for found in lists.values():
-            hits = np.take_along_axis(relevant, np.maximum(found, 0), axis=1) & (found >= 0)
-            out.append((ndcg(hits, number, self.settings.k), f1(hits, number, found)))
-        return np.stack(out, axis=1)
-
-    def _rows(
-        self,
-        world: AgentWorld,
-        systems: Sequence[str],
-        values: dict[str, Floats],
-        sources: dict[str, str],
-    ) -> tuple[list[Row], dict[tuple[str, str], tuple[Row, pl.DataFrame]]]:
-        rows, frames = [], {}
-        ids = world.people["persona_id"]
-        for title, found in values.items():
-            for n, name in enumerate(systems):
-                own = found[:, n]
-                figures: dict[str, Figure | float | None] = {
-                    "ndcg": mean_figure(own[0]),
-                    "f1": mean_figure(own[1]),
-                }
-                number = int((~np.isnan(own[0])).sum())
-                row = Row(
-                    {"recommender": name, "relevance": title}, sources[title], figures, number
-                )
-                rows.append(row)
-                frame = pl.DataFrame({"persona_id": ids[: own.shape[1]], "ndcg": own[0]})
-                frames[title, name] = row, frame.with_columns(pl.col("ndcg").fill_nan(None))
-        return rows, frames
-
-    def _comparisons(
-        self, context: ExperimentContext, frames: dict[tuple[str, str], tuple[Row, pl.DataFrame]]
-    ) -> list[Comparison]:
-        """NDCG@k by likes of a brain less that by test items, per system."""
-        out = []
-        for (title, name), side in frames.items():
-            if title != _TEST and "exchanged" not in title:
-                found = paired(side, frames[_TEST, name], "ndcg", seed=context.seed)
-                out += [] if found is None else [found]
-        return out
+            study.add(
+                (name, title), sources[title], paired, figures,
+                n=int((~np.isnan(own[0, n])).sum()), measure=_LEVELS if title == _TEST else "",
+            )  # fmt: skip
+        study.counts[f"people, {title}"] = int(_known(own[0, 0]).sum())
+    study.against("ndcg", relevance=_TEST)
+    overall = f"{len(systems)} systems"
+    for title, own in values.items():
+        if title != _TEST:
+            taus = agreement(values[_TEST], own)
+            note = f"n is of systems. {notes_of[title]}"
+            pair = dict(zip(("tau_ndcg", "tau_f1"), taus, strict=True))
+            study.add((overall, title), sources[title], figures=pair, n=len(systems), note=note)
+    for title in short:
+        number = int(relevant[title].any(axis=1).sum())
+        note = f"{number:,} people with a relevant item, at least {min_people:,} are needed"
+        none = dict.fromkeys(study.figures)
+        study.add((overall, title), sources[title], figures=none, n=0, note=note)
+    study.notes += [
+        f"Lists of {k} items without those of training and validation. Likes are asked about every "
+        "item in anybody's list for a person (pooled, as in TREC), so that no system is judged by "
+        "items that another one chose alone; what no system lists counts as not liked, which test "
+        "items do not share.",
+        "The intervals of tau draw systems and people with replacement. An order that the likes of "
+        "other people give as well is popularity, not taste.",
+        "SimUSER compares three systems (MF, MultVAE, LightGCN): any two orders of three are equal "
+        "with probability 1/6.",
+    ]
 
 
-def f1(hits: npt.NDArray[np.bool_], relevant: Ints, lists: Ints) -> Floats:
+def _lists(context: ExperimentContext, name: str, people: Ints, k: int) -> Ints:
+    """Lists of k items for people, of shape (people, k); cached."""
+    world = context.world()
+
+    def compute() -> pl.DataFrame:
+        personas = world.people["persona"].to_numpy()[people]
+        seen = known_items(world.release, ("train", "validation"))[personas]
+        listed = context.recommender(name).recommend(personas, k, seen=seen)
+        return pl.DataFrame(listed, schema=[f"place{n}" for n in range(k)])
+
+    key = {"lists": name, "k": k, "people": len(people)}
+    return context.cell("offline", key, compute).to_numpy().astype(np.int64)
+
+
+def _judgements(context: ExperimentContext, brain: Brain, lists: dict[str, Ints]) -> pl.DataFrame:
+    """Judgements of every item in anybody's list for a person."""
+    asked = len(next(iter(lists.values())))
+    if context.source(brain) == "model":
+        asked = min(asked, context.agents_of(brain))
+    pool = np.concatenate([listed[:asked] for listed in lists.values()], axis=1)
+    person = np.repeat(np.arange(asked), pool.shape[1])
+    pairs = pl.DataFrame({"person": person, "item": pool.ravel()})
+    pairs = pairs.filter(pl.col("item") >= 0).unique().sort("person", "item")
+    return judged(context, brain, pairs, key={"pool": "offline"}, experienced=False)
+
+
+def _values(lists: dict[str, Ints], relevant: Bools, k: int) -> Floats:
+    """NDCG@k and F1@k, of shape (2, systems, people); NaN without a relevant item."""
+    number = relevant.sum(axis=1)
+    out = []
+    for listed in lists.values():
+        hits = np.take_along_axis(relevant, np.maximum(listed, 0), axis=1) & (listed >= 0)
+        out.append((ndcg(hits, number, k), f1(hits, number, listed)))
+    return np.stack(out, axis=1)
+
+
+def f1(hits: Bools, relevant: Ints, lists: Ints) -> Floats:
     """F1 of each person's list; NaN for a person without a relevant item.
 
     ``hits`` marks the relevant items of ``lists`` (item numbers, -1 where a list ends), both of
@@ -288,7 +248,7 @@ def agreement(left: Floats, right: Floats) -> tuple[Figure, ...]:
     return tuple(out)
 
 
-def likes_exchanged(likes: npt.NDArray[np.bool_], *, seed: int) -> npt.NDArray[np.bool_]:
+def likes_exchanged(likes: Bools, *, seed: int) -> Bools:
     """The likes with those of another person in each person's place."""
     liking = np.flatnonzero(likes.any(axis=1))
     ring = np.random.default_rng(seed).permutation(liking)
@@ -308,10 +268,8 @@ def _known(values: Floats) -> Floats:
     return (~np.isnan(values)).astype(np.float64)
 
 
-def _matrix(
-    person: pl.Series, item: pl.Series, world: AgentWorld, people: int
-) -> npt.NDArray[np.bool_]:
-    out = np.zeros((people, len(world.catalogue)), np.bool_)
+def _matrix(person: pl.Series, item: pl.Series, shape: tuple[int, int]) -> Bools:
+    out = np.zeros(shape, np.bool_)
     out[person.to_numpy(), item.to_numpy()] = True
     return out
 
@@ -321,17 +279,3 @@ def _installed(names: Sequence[str]) -> tuple[str, ...]:
     ours = [n for n, needs in _SYSTEMS.items() if not needs or importlib.util.find_spec(needs)]
     # People state no likes for `content` to read.
     return tuple(n for n in dict.fromkeys([*ours, *names]) if n != "content")
-
-
-def _picture(values: dict[str, Floats], systems: Sequence[str]) -> bytes:
-    from matplotlib.figure import Figure as Picture
-
-    picture = Picture(figsize=(8, 4.5))
-    axes = picture.subplots()
-    order = np.argsort(-np.nanmean(values[_TEST][0], axis=1))
-    for title, found in values.items():
-        axes.plot(np.nanmean(found[0], axis=1)[order], marker="o", label=title)
-    axes.set_xticks(range(len(systems)), [systems[n] for n in order], rotation=20)
-    axes.set_ylabel("NDCG@k (0-1)")
-    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    return finish_picture(picture, axes, "Recommenders by test items and by likes")

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from pipelines.study import (
+    Claim,
+    Comparison,
+    Figure,
+    Plot,
+    Study,
+    paired_permutation,
+    pooled,
+    summed,
+)
 from sim.agents import AgentWorld, Brain, Visits, page_lists
 from sim.experiments._context import ExperimentContext
-from sim.experiments._figures import bars
-from sim.experiments._held_out import Floats, held_out_pairs, judged, pairs_of, pooled, rated_rows
-from sim.experiments._protocol import Comparison, Result, Row, TooFew
-from sim.metrics import Figure, paired_permutation
+from sim.experiments._experiment import experiment
+from sim.experiments._held_out import Floats, held_out_pairs, judged, pairs_of, rated_rows
 
-#: Meanings of the figures by name.
-_FIGURES = {
-    "rmse": "root mean squared error of the ratings given, 0-4",
-    "mae": "mean absolute error of the ratings given, 0-4",
-    "expected_rmse": "the same root of the ratings expected (means of the distributions), 0-4",
-    "expected_mae": "mean absolute error of the ratings expected, 0-4",
-}
 #: Conditions: history, persona, graph (SimUSER, Tables 2 and 7).
 _CONDITIONS = (
     ("zero", True, True),
@@ -40,180 +41,193 @@ _PAIRS = (
     (("sim", True, True), ("sim", True, False)),
 )
 _Condition = tuple[str, bool, bool]
+_HINT = "a model whose replies can't be used rates nothing: see `failed`"
 
 
-@dataclass(frozen=True)
-class RatingSettings:
-    """Settings of ``rating``."""
-
-    #: People with a test rating that figures need (count).
-    min_people: int = 10
-    #: Visited before the items are rated, where the history is ``sim``.
-    recommender: str = "popular"
-    #: Ratings of the mean that are added to each item's and user's bias (Koren 2010: 25 and 10).
-    item_shrinkage: float = 25.0
-    user_shrinkage: float = 10.0
-
-
-class Rating:
-    """Error of agents' ratings of test items, by history, persona and graph."""
-
-    name = "rating"
-    question = (
-        "How far are the ratings that agents give to unseen items from those of the people whom "
-        "they stand for, and what do a visit before, the persona and the graph change?"
-    )
-    anchor = "SimUSER, Tables 2 and 7"
-    figures = _FIGURES
-
-    def __init__(self, settings: RatingSettings | None = None) -> None:
-        self.settings = settings or RatingSettings()
-
-    def run(self, context: ExperimentContext) -> Result:
-        """Ask agents for ratings of test items that the prompt gives as watched."""
-        world = context.world()
-        truth = held_out_pairs(world, people=context.agents)
-        people = truth["person"].n_unique()
-        if people < self.settings.min_people:
-            raise TooFew(
-                "people with a test rating",
-                found=people,
-                needed=self.settings.min_people,
-                where=f"experiment {self.name}, {context.release.ref}",
-                hint="match more users, or ask for more --agents",
-            )
-        frames: dict[str, pl.DataFrame] = {}
-        rows = []
-        for name, predicted in self._baselines(world, truth).items():
-            frames[name] = truth.with_columns(rating=predicted, expected=predicted)
-            note = "A rule fitted on the training split; not rounded."
-            rows.append(self._row({"brain": name}, "baseline", frames[name], note))
-        counts = {"test ratings": truth.height}
-        comparisons: list[Comparison] = []
-        placebos: list[str] = []
-        for brain in context.brains:
-            found = self._brain(context, brain)
-            titles = {}
-            for condition, (source, frame, note) in found.items():
-                row = self._row(_labels(brain, condition), source, frame, note)
-                failed = int((frame["status"] != "ok").sum())
-                counts[f"failed, {row.title}"] = failed
-                rows.append(row)
-                frames[row.title], titles[condition] = frame, row.title
-            for left, right in _PAIRS:
-                if left in titles and right in titles:
-                    pair = titles[left], titles[right]
-                    comparisons += _compared(frames, *pair, context.seed)
-                    if _equal(frames[pair[0]], frames[pair[1]]):
-                        placebos.append(f"{pair[0]} and {pair[1]}")
-            first = next(iter(titles.values()))
-            for rule in ("item mean", "user and item biases"):
-                both = ("rating", "expected")
-                comparisons += _compared(frames, first, rule, context.seed, both)
-        notes = [
-            "Items are rated as watched (SimUSER asks so too): what agents would not choose is "
-            "rated as well. `zero` is the training history alone, `sim` a visit to "
-            f"`{self.settings.recommender}` before. Errors are pooled over all ratings; intervals "
-            "and tests are over people, the tests of summed squared (absolute) errors.",
-            "A rating given is a draw or a whole number; the mean of its distribution "
-            "(`expected_rmse`) is what a predictor would be judged by.",
-        ]
-        if placebos:
-            notes.append(
-                "Equal ratings, so that the difference is exactly zero: "
-                + "; ".join(placebos)
-                + ". The statistical brain rates from the training history alone: neither a visit "
-                "nor the graph enters its ratings."
-            )
-        return Result(rows, comparisons, notes, {"rmse": _picture(rows)}, counts)
-
-    def _baselines(self, world: AgentWorld, truth: pl.DataFrame) -> dict[str, pl.Series]:
-        train = rated_rows(world, "train")
-        users = world.people["user_id"].to_list()
-        numbers = {user: n for n, user in enumerate(users)}
-        known = train.filter(pl.col("user_id").is_in(users))
-        mean = float(train["truth"].mean())  # type: ignore[arg-type]
-        items = train["item"].to_numpy()
-        size = len(world.catalogue)
-        count = np.bincount(items, minlength=size)
-        total = np.bincount(items, train["truth"].to_numpy(), minlength=size)
-        with np.errstate(invalid="ignore"):
-            item_mean = np.where(count > 0, total / count, mean)
-        of_item, of_user = biases(
-            items,
-            train["truth"].to_numpy(),
-            known["item"].to_numpy(),
-            known["user_id"].replace_strict(numbers, return_dtype=pl.Int64).to_numpy(),
-            known["truth"].to_numpy(),
-            shape=(size, len(users)),
-            shrinkage=(self.settings.item_shrinkage, self.settings.user_shrinkage),
+@experiment(
+    question="How far are the ratings that agents give to unseen items from those of the people "
+    "whom they stand for, and what do a visit before, the persona and the graph change?",
+    paper="SimUSER, Tables 2 and 7",
+    conditions=("brain", "history", "persona", "graph"),
+    figures={
+        "rmse": "root mean squared error of the ratings given, 0-4",
+        "mae": "mean absolute error of the ratings given, 0-4",
+        "expected_rmse": "the same root of the ratings expected (means of the distributions), 0-4",
+        "expected_mae": "mean absolute error of the ratings expected, 0-4",
+    },
+    claim=Claim(
+        "Agents rate unseen items nearer to their person (RMSE 0.534) than matrix factorisation "
+        "does (1.214).",
+        figure="expected_rmse",
+        row={"history": "zero", "persona": "persona", "graph": "graph"},
+        control={"brain": "user and item biases"},
+        above="Contradicted: the ratings that agents expect are further from people's than those "
+        "of a rule with user and item biases.",
+        below="Supported: the ratings that agents expect are nearer to people's than those of a "
+        "rule with user and item biases.",
+        equal="Not found: the ratings that agents expect are as far from people's as those of a "
+        "rule with user and item biases.",
+    ),
+    plots={
+        "rmse": Plot(
+            "Error of ratings of test items that are expected", "RMSE (1-5)", ("expected_rmse",),
+            ("brain", "history", "persona", "graph"),
+        ),
+        # A rule gives no ratings: it predicts.
+        "given": Plot(
+            "Error of ratings of test items that agents give", "RMSE (1-5)", ("rmse",),
+            ("brain", "history", "persona", "graph"),
+            where=lambda row: not row.note.startswith("A rule"),
+        ),
+    },
+)  # fmt: skip
+def rating(
+    study: Study,
+    context: ExperimentContext,
+    *,
+    min_people: int = 10,  # with a test rating
+    recommender: str = "popular",  # visited before, where the history is `sim`
+    item_shrinkage: float = 25.0,  # ratings of the mean added to each item's bias (Koren 2010)
+    user_shrinkage: float = 10.0,  # and to each user's
+) -> None:
+    """Ask agents for ratings of test items that the prompt gives as watched."""
+    world = context.world()
+    truth = held_out_pairs(world, people=context.agents)
+    study.require(
+        "people with a test rating", truth["person"].n_unique(), min_people,
+        "match more users, or ask for more --agents",
+    )  # fmt: skip
+    frames: dict[str, pl.DataFrame] = {}
+    for rule, predicted in _rules(world, truth, (item_shrinkage, user_shrinkage)).items():
+        frames[rule] = truth.with_columns(rating=predicted, expected=predicted)
+        note = "A rule fitted on the training split; not rounded."
+        _add(study, (rule,), "baseline", frames[rule], note, min_people)
+    study.counts["test ratings"] = truth.height
+    placebos: list[str] = []
+    for name in context.brains:
+        titles: dict[_Condition, str] = {}
+        for condition, source, frame, note in _judgements(study, context, name, recommender):
+            row = _add(study, _labels(name, condition), source, frame, note, min_people)
+            study.counts[f"failed, {row}"] = int((frame["status"] != "ok").sum())
+            frames[row], titles[condition] = frame, row
+        for left, right in _PAIRS:
+            if left in titles and right in titles:
+                pair = titles[left], titles[right]
+                _compare(study, frames, *pair)
+                if _equal(frames[pair[0]], frames[pair[1]]):
+                    placebos.append(f"{pair[0]} and {pair[1]}")
+        for rule in ("item mean", "user and item biases"):
+            _compare(study, frames, next(iter(titles.values())), rule, ("rating", "expected"))
+    study.notes += [
+        "Items are rated as watched (SimUSER asks so too): what agents would not choose is rated "
+        f"as well. `zero` is the training history alone, `sim` a visit to `{recommender}` before. "
+        "Errors are pooled over all ratings; intervals and tests are over people, the tests of "
+        "summed squared (absolute) errors.",
+        "A rating given is a draw or a whole number; the mean of its distribution "
+        "(`expected_rmse`) is what a predictor would be judged by.",
+    ]
+    if placebos:
+        study.notes.append(
+            f"Equal ratings, so that the difference is exactly zero: {'; '.join(placebos)}. The "
+            "statistical brain rates from the training history alone: neither a visit nor the "
+            "graph enters its ratings."
         )
-        item, person = truth["item"].to_numpy(), truth["person"].to_numpy()
-        both = np.clip(mean + of_item[item] + of_user[person], 1.0, 5.0)
-        return {
-            "constant": pl.Series(np.full(truth.height, mean)),
-            "item mean": pl.Series(item_mean[item]),
-            "user and item biases": pl.Series(both),
-        }
 
-    def _brain(
-        self, context: ExperimentContext, name: str
-    ) -> dict[_Condition, tuple[str, pl.DataFrame, str]]:
-        """Source, judgements and a note by condition; a baseline has one condition only."""
-        out: dict[_Condition, tuple[str, pl.DataFrame, str]] = {}
-        for condition in _CONDITIONS:
-            history, persona, graph = condition
-            world = context.world(traits=persona, graph=graph)
-            options: dict[str, Any] = {}
-            mind = context.brain(name) if condition == _CONDITIONS[0] else None
-            if mind is None and out and next(iter(out.values()))[0] == "model":
-                options = {"persona": persona}
-                world = context.world(
-                    traits=persona, graph=graph, pages=context.sample["model_pages"]
-                )
-            mind = mind or context.brain(name, world, **options)
-            source = context.source(mind)
-            pairs = pairs_of(context, mind, context.world_of(mind))
-            key: dict[str, Any] = {"history": history}
-            asking: dict[str, Any] = {}
-            if history == "sim":
-                key |= asdict(self.settings)
-                asking["visits"] = lambda mind=mind: self._visits(context, mind)
-            frame = judged(context, mind, pairs, key=key, **asking)
-            out[condition] = source, frame, mind.note
-            if source == "baseline":
-                break
-        return out
 
-    def _visits(self, context: ExperimentContext, brain: Brain) -> Visits:
-        """Finished visits of the agents whose ratings are asked."""
-        world = context.world_of(brain)
-        people = np.arange(min(len(world), context.agents_of(brain)))
-        lists = page_lists(world, context.recommender(self.settings.recommender), people)
-        visits = Visits(world, brain, lists=lists, agents=people, people=people, seed=context.seed)
-        visits.run()
-        return visits
+def _judgements(
+    study: Study, context: ExperimentContext, name: str, recommender: str
+) -> Iterator[tuple[_Condition, str, pl.DataFrame, str]]:
+    """Condition, source, judgements and a note; a baseline has one condition only."""
+    for condition in _CONDITIONS:
+        history, persona, graph = condition
+        options: dict[str, Any] = {}
+        if condition == _CONDITIONS[0]:
+            brain = context.brain(name)
+        else:
+            pages = None
+            if context.source(context.brain(name)) == "model":
+                options, pages = {"persona": persona}, context.sample["model_pages"]
+            world = context.world(traits=persona, graph=graph, pages=pages)
+            brain = context.brain(name, world, **options)
+        source = context.source(brain)
+        key: dict[str, Any] = {"history": history}
+        asking: dict[str, Any] = {}
+        if history == "sim":
+            key |= study.settings
+            asking["visits"] = partial(_visits, context, brain, recommender)
+        pairs = pairs_of(context, brain, context.world_of(brain))
+        yield condition, source, judged(context, brain, pairs, key=key, **asking), brain.note
+        if source == "baseline":
+            return
 
-    def _row(self, labels: dict[str, str], source: str, frame: pl.DataFrame, note: str) -> Row:
-        known = frame.drop_nulls("rating")
-        people = known["person"].n_unique()
-        if people < min(self.settings.min_people, frame["person"].n_unique()):
-            few = TooFew(
-                "people with a usable rating",
-                found=people,
-                needed=min(self.settings.min_people, frame["person"].n_unique()),
-                where=f"experiment {self.name}, {', '.join(labels.values())}",
-                hint="a model whose replies can't be used rates nothing: see `failed`",
-            )
-            if source != "model":
-                raise few
-            return Row(labels, source, dict.fromkeys(_FIGURES), people, few.what)
-        figures: dict[str, Figure | float | None] = dict(error_figures(known, "rating"))
+
+def _visits(context: ExperimentContext, brain: Brain, recommender: str) -> Visits:
+    """Finished visits of the agents whose ratings are asked."""
+    world = context.world_of(brain)
+    people = np.arange(min(len(world), context.agents_of(brain)))
+    lists = page_lists(world, context.recommender(recommender), people)
+    visits = Visits(world, brain, lists=lists, agents=people, people=people, seed=context.seed)
+    visits.run()
+    return visits
+
+
+def _add(
+    study: Study,
+    labels: Sequence[str],
+    source: str,
+    frame: pl.DataFrame,
+    note: str,
+    min_people: int,
+) -> str:
+    """Add a row and return its title."""
+    known = frame.drop_nulls("rating")
+    people = known["person"].n_unique()
+    least = min(min_people, frame["person"].n_unique())
+    figures: dict[str, Figure | None] = dict.fromkeys(study.figures)
+    if people >= least:
+        figures = dict(error_figures(known, "rating"))
         expected = frame.drop_nulls("expected")
         if expected.height:
-            found = error_figures(expected, "expected")
-            figures |= {f"expected_{name}": figure for name, figure in found.items()}
-        return Row(labels, source, figures, people, note)
+            own = error_figures(expected, "expected")
+            figures |= {f"expected_{name}": figure for name, figure in own.items()}
+    row = study.add(
+        labels, source, figures=figures, n=people, note=note,
+        least=("people with a usable rating", least, _HINT),
+    )  # fmt: skip
+    return row.title
+
+
+def _rules(
+    world: AgentWorld, truth: pl.DataFrame, shrinkage: tuple[float, float]
+) -> dict[str, pl.Series]:
+    """Ratings of `truth` that rules fitted on the training split predict."""
+    train = rated_rows(world, "train")
+    users = world.people["user_id"].to_list()
+    numbers = {user: n for n, user in enumerate(users)}
+    known = train.filter(pl.col("user_id").is_in(users))
+    mean = float(train["truth"].mean())  # type: ignore[arg-type]
+    items = train["item"].to_numpy()
+    size = len(world.catalogue)
+    count = np.bincount(items, minlength=size)
+    total = np.bincount(items, train["truth"].to_numpy(), minlength=size)
+    with np.errstate(invalid="ignore"):
+        item_mean = np.where(count > 0, total / count, mean)
+    of_item, of_user = biases(
+        items,
+        train["truth"].to_numpy(),
+        known["item"].to_numpy(),
+        known["user_id"].replace_strict(numbers, return_dtype=pl.Int64).to_numpy(),
+        known["truth"].to_numpy(),
+        shape=(size, len(users)),
+        shrinkage=shrinkage,
+    )
+    item, person = truth["item"].to_numpy(), truth["person"].to_numpy()
+    both = np.clip(mean + of_item[item] + of_user[person], 1.0, 5.0)
+    return {
+        "constant": pl.Series(np.full(truth.height, mean)),
+        "item mean": pl.Series(item_mean[item]),
+        "user and item biases": pl.Series(both),
+    }
 
 
 def biases(
@@ -259,38 +273,32 @@ def error_figures(frame: pl.DataFrame, column: str) -> dict[str, Figure]:
     }
 
 
-def _compared(
+def _compare(
+    study: Study,
     frames: dict[str, pl.DataFrame],
     left: str,
     right: str,
-    seed: int,
     columns: Sequence[str] = ("rating",),
-) -> list[Comparison]:
+) -> None:
     """Differences in RMSE and MAE over the pairs that both rated, by column."""
-    out = []
     for column in columns:
         both = _joined(frames[left], frames[right], column)
         owner, people = both["person"].to_numpy(), both["person"].n_unique()
         if people < 2:
             continue
-        a = (both[column] - both["truth"]).to_numpy()
-        b = (both[f"{column}_right"] - both["truth"]).to_numpy()
-        sums = [a**2, b**2, np.ones(len(a))]
-        rmse = pooled(owner, sums, lambda s: np.sqrt(s[0] / s[2]) - np.sqrt(s[1] / s[2]))
-        sums = [np.abs(a), np.abs(b), np.ones(len(a))]
-        mae = pooled(owner, sums, lambda s: (s[0] - s[1]) / s[2])
+        off = [(both[c] - both["truth"]).to_numpy() for c in (column, f"{column}_right")]
         prefix = "expected_" if column == "expected" else ""
-        for name, difference, sides in (("rmse", rmse, (a**2, b**2)),
-                                        ("mae", mae, (np.abs(a), np.abs(b)))):  # fmt: skip
-            p = paired_permutation(_summed(owner, sides[0]), _summed(owner, sides[1]), seed)
-            out.append(Comparison(left, right, prefix + name, difference, p, people))
-    return out
+        for name, sides, root in (
+            ("rmse", [e**2 for e in off], np.sqrt),
+            ("mae", [np.abs(e) for e in off], np.asarray),
+        ):
 
+            def apart(s: Floats, root: Any = root) -> Floats:
+                return np.asarray(root(s[0] / s[2]) - root(s[1] / s[2]))
 
-def _summed(owner: Any, values: Floats) -> Floats:
-    """Sums by owner: exchanged whole, they move the pooled error as the rows do."""
-    _, place = np.unique(owner, return_inverse=True)
-    return np.asarray(np.bincount(place, values), np.float64)
+            difference = pooled(owner, [*sides, np.ones(len(owner))], apart)
+            p = paired_permutation(summed(owner, sides[0]), summed(owner, sides[1]), study.seed)
+            study.comparisons.append(Comparison(left, right, prefix + name, difference, p, people))
 
 
 def _joined(left: pl.DataFrame, right: pl.DataFrame, column: str = "rating") -> pl.DataFrame:
@@ -305,22 +313,8 @@ def _equal(left: pl.DataFrame, right: pl.DataFrame) -> bool:
     return bool(both.height == left.height and (both["rating"] == both["rating_right"]).all())
 
 
-def _labels(brain: str, condition: _Condition) -> dict[str, str]:
+def _labels(brain: str, condition: _Condition) -> tuple[str, ...]:
     history, persona, graph = condition
     if brain in ("random", "always"):
-        return {"brain": brain}
-    return {
-        "brain": brain,
-        "history": history,
-        "persona": "persona" if persona else "no persona",
-        "graph": "graph" if graph else "no graph",
-    }
-
-
-def _picture(rows: list[Row]) -> bytes:
-    names = [row.title.replace(", ", ",\n") for row in rows]
-    series = {
-        "ratings given": [row.figures.get("rmse") for row in rows],
-        "ratings expected": [row.figures.get("expected_rmse") for row in rows],
-    }
-    return bars("Error of ratings of test items", names, series, "RMSE (1-5)")
+        return (brain,)
+    return brain, history, "persona" if persona else "no persona", "graph" if graph else "no graph"

@@ -2,128 +2,90 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from functools import partial
 
 import numpy as np
 import polars as pl
 
-from sim.agents import FIGURES, AgentWorld, Simulation, page_lists, visit_values
+from pipelines.study import Claim, Plot, Study
+from sim.agents import AgentWorld, Simulation, page_lists, visit_values
 from sim.environment import split_rows
 from sim.experiments._context import ExperimentContext
-from sim.experiments._figures import bars, paired, person_figures
-from sim.experiments._protocol import Comparison, Result, Row, TooFew
+from sim.experiments._experiment import experiment
 from sim.recommenders import Recommender
 
-#: Figures of a visit, and likes of watched items.
-_NAMES = (*FIGURES, "like_of_watched")
 
-_FIGURES = {
-    "p_view": "share of the shown items that were watched, 0-1",
-    "n_like": "ratings above 3 per agent (count)",
-    "p_like": "share of the shown items that were rated above 3, 0-1",
-    "n_exit": "page on which the visit ended, from 1",
-    "s_sat": "score of the interview, 1-10",
-    "like_of_watched": "share of the watched items that were rated above 3, 0-1",
-}
-
-
-@dataclass(frozen=True)
-class StrategiesSettings:
-    """Settings of ``strategies``."""
-
-    #: Recommender that the others are compared with.
-    reference: str = "popular"
-    #: Recommenders that a comparison needs (count).
-    min_recommenders: int = 2
-
-
-class Strategies:
-    """Engagement and satisfaction of agents by recommender."""
-
-    name = "strategies"
-    question = "Do agents watch, like and stay more with recommenders that find what people rate?"
-    anchor = "Agent4Rec, Table 2; SimUSER, Table 3"
-    figures = _FIGURES
-
-    def __init__(self, settings: StrategiesSettings | None = None) -> None:
-        self.settings = settings or StrategiesSettings()
-
-    def run(self, context: ExperimentContext) -> Result:
-        """Play visits to every recommender with every brain."""
-        names = context.recommenders
-        if len(names) < self.settings.min_recommenders:
-            raise TooFew(
-                "recommenders",
-                found=len(names),
-                needed=self.settings.min_recommenders,
-                where=f"experiment {self.name}",
-                hint="name more with --recommender",
-            )
-        cells: dict[tuple[str, str], tuple[Row, pl.DataFrame]] = {}
-        world = context.world()
+@experiment(
+    question="Do agents watch, like and stay more with recommenders that find what people rate?",
+    paper="Agent4Rec, Table 2; SimUSER, Table 3",
+    conditions=("brain", "recommender"),
+    figures={
+        "p_view": "share of the shown items that were watched, 0-1",
+        "n_like": "ratings above 3 per agent (count)",
+        "p_like": "share of the shown items that were rated above 3, 0-1",
+        "n_exit": "page on which the visit ended, from 1",
+        "s_sat": "score of the interview, 1-10",
+        "like_of_watched": "share of the watched items that were rated above 3, 0-1",
+    },
+    claim=Claim(
+        "Agents like and watch more with recommenders that know their person (MF, MultVAE, "
+        "LightGCN) than with popular or random items.",
+        figure="p_like",
+        row={"recommender": "ease"},
+        control={"recommender": "popular"},
+        above="Supported: agents like more of what a recommender shows that knows the person.",
+        below="Contradicted: agents like more of the popular items.",
+        equal="Not found: the likes do not tell a recommender that knows the person from the "
+        "popular items.",
+    ),
+    plots={
+        "p_like": Plot(
+            "Likes of shown items by recommender", "share of shown items (0-1)", ("p_like",),
+            ("recommender",), ("brain",),
+        )
+    },
+)  # fmt: skip
+def strategies(
+    study: Study,
+    context: ExperimentContext,
+    *,
+    reference: str = "popular",  # recommender that the others are compared with
+    min_recommenders: int = 2,  # that a comparison needs (count)
+) -> None:
+    """Play visits to every recommender with every brain."""
+    names = context.recommenders
+    study.require("recommenders", len(names), min_recommenders, "name more with --recommender")
+    world = context.world()
+    for name in names:
+        recommender = context.recommender(name)
+        key = {
+            "people": len(world),
+            "shown": world.pages * world.per_page,
+            "recommender": recommender.name,
+            "note": recommender.note,
+        }
+        frame = context.cell(study, key, partial(_of_people, world, recommender))
+        study.add(
+            ("people (held out)", name), "people", frame,
+            note="Shares of the list that the person rated, and liked, in the test split.",
+            measure="a lower bound, of which only the order counts",
+        )  # fmt: skip
+    for brain, mind, source in context.players():
         for name in names:
-            recommender = context.recommender(name)
-            frame = context.cell(
-                self.name,
-                {
-                    "people": len(world),
-                    "shown": world.pages * world.per_page,
-                    "recommender": recommender.name,
-                    "note": recommender.note,
-                },
-                lambda r=recommender: _of_people(world, r),  # type: ignore[misc]
-            )
-            labels = {"brain": "people (held out)", "recommender": name}
-            figures = person_figures(frame, ("p_view", "p_like", "like_of_watched"))
-            note = "Shares of the list that the person rated, and liked, in the test split."
-            row = Row(labels, "people", figures, frame.height, note)
-            cells["people (held out)", name] = row, frame
-        counts: dict[str, int] = {}
-        for brain in context.brains:
-            mind = context.brain(brain)
-            for name in names:
-                run = context.visits(mind, name)
-                frame = context.cell(
-                    self.name,
-                    {"visits": run.identity, **asdict(self.settings)},
-                    lambda run=run: _values(run),  # type: ignore[misc]
-                )
-                labels = {"brain": brain, "recommender": name}
-                people = frame["persona_id"].n_unique()
-                figures = person_figures(frame, _NAMES)
-                row = Row(labels, context.source(mind), figures, people)
-                cells[brain, name] = row, frame
-                agents = run.table("agents").select("exit_reason").collect()
-                counts[f"agents, {row.title}"] = agents.height
-                counts[f"failed, {row.title}"] = agents.height - frame.height
-        comparisons = self._comparisons(cells, names, context.seed)
-        rows = [row for row, _ in cells.values()]
-        return Result(rows, comparisons, _NOTES, {"p_like": _picture(cells, names)}, counts)
-
-    def _comparisons(
-        self,
-        cells: dict[tuple[str, str], tuple[Row, pl.DataFrame]],
-        names: tuple[str, ...],
-        seed: int,
-    ) -> list[Comparison]:
-        against = self.settings.reference if self.settings.reference in names else names[0]
-        out = []
-        for brain in dict.fromkeys(brain for brain, _ in cells):
-            for name in names:
-                if name != against:
-                    sides = cells[brain, name], cells[brain, against]
-                    found = paired(*sides, "p_like", seed=seed)
-                    out += [] if found is None else [found]
-        return out
-
-
-_NOTES = [
-    "Rows of people are a lower bound: nearly all that people would watch they have not rated. "
-    "Their order is what the order of the agents is to be compared with.",
-    "The statistical brain's exits and interviews follow from likes by assumption: `n_exit` and "
-    "`s_sat` say nothing that `p_like` does not.",
-    "`like_of_watched` is over agents that watched something.",
-]
+            run = context.visits(mind, name)
+            frame = context.cell(study, {"visits": run.identity}, partial(_values, run))
+            row = study.add((brain, name), source, frame)
+            agents = run.table("agents").select("exit_reason").collect()
+            study.counts[f"agents, {row.title}"] = agents.height
+            study.counts[f"failed, {row.title}"] = agents.height - frame.height
+    study.against("p_like", recommender=reference if reference in names else names[0])
+    study.notes += [
+        "Rows of people are a lower bound: nearly all that people would watch they have not rated. "
+        "Their order is what the order of the agents is to be compared with.",
+        "The statistical brain's exits and interviews follow from likes by assumption: `n_exit` "
+        "and `s_sat` say nothing that `p_like` does not.",
+        "`like_of_watched` is over agents that watched something.",
+    ]
 
 
 def _values(run: Simulation) -> pl.DataFrame:
@@ -166,11 +128,3 @@ def _of_people(world: AgentWorld, recommender: Recommender) -> pl.DataFrame:
         )
         .sort("persona_id")
     )
-
-
-def _picture(
-    cells: dict[tuple[str, str], tuple[Row, pl.DataFrame]], names: tuple[str, ...]
-) -> bytes:
-    brains = dict.fromkeys(brain for brain, _ in cells)
-    series = {b: [cells[b, name][0].figures["p_like"] for name in names] for b in brains}
-    return bars("Likes of shown items by recommender", names, series, "share of shown items (0-1)")

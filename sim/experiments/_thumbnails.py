@@ -5,139 +5,136 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from pipelines.captions import Poster, open_captioner, read_image, read_posters
+from pipelines.plugins import closing
 from pipelines.seeding import hash_ids
-from sim.agents import AgentWorld, Brain, ItemTexts
+from pipelines.study import Claim, Plot, Study
+from sim.agents import AgentWorld, ItemTexts
 from sim.experiments._context import ExperimentContext
-from sim.experiments._figures import bars, paired, person_figures
+from sim.experiments._experiment import experiment
 from sim.experiments._held_out import ITEMS_OF_MODEL, judged
-from sim.experiments._protocol import Comparison, Result, Row, TooFew
 
 if TYPE_CHECKING:
     from PIL import Image
 
-#: Meanings of the figures by name.
-_FIGURES = {"watched": "share of the items that were watched, 0-1"}
+Floats = npt.NDArray[np.float64]
 #: Posters in the order of the table.
 CONDITIONS = ("own", "another", "blue")
 #: Hue of blue (degrees).
 _BLUE = 240.0
+_HINT = "put posters as posters/<id>.jpg into the folder that `world.folder` names"
 
 
-@dataclass(frozen=True)
-class ThumbnailsSettings:
-    """Settings of ``thumbnails``."""
+@experiment(
+    question="Do agents watch an item less where its caption is that of another item's poster, or "
+    "of its own with a blue filter?",
+    paper="SimUSER, Fig. 9",
+    conditions=("brain", "poster"),
+    figures={"watched": "share of the items that were watched, 0-1"},
+    claim=Claim(
+        "Agents watch an item less often if its thumbnail is changed: thumbnails matter.",
+        figure="watched",
+        row={"poster": "another"},
+        control={"poster": "own"},
+        above="Contradicted: agents watch more where the caption is of another poster.",
+        below="Supported: agents watch less where the caption is of another poster.",
+        equal="Not found: the caption of another poster changes no views. Only a brain with a "
+        "language model reads captions.",
+    ),
+    plots={
+        "watched": Plot(
+            "Views by poster", "share watched (0-1)", ("watched",), ("poster",), ("brain",)
+        )
+    },
+)
+def thumbnails(
+    study: Study,
+    context: ExperimentContext,
+    *,
+    items: int = 100,  # with a poster at most (count; SimUSER: 100)
+    people: int = 100,  # agents at most (count; SimUSER: 100)
+    min_items: int = 10,  # with a poster
+    min_people: int = 10,
+    hue: float = 0.3,  # strength of the blue filter, 0-1 (SimUSER: 30, 30, 30)
+    lightness: float = 0.3,
+    saturation: float = 0.3,
+    folder: Path | str | None = None,  # the world's, which has `posters`; by default the settings'
+) -> None:
+    """Put every item to every agent under three captions."""
+    world = context.world()
+    posters = _posters(world, folder or context.settings.world.folder, items)
+    study.require("items with a poster that can be read", len(posters), min_items, _HINT)
+    texts, statuses = _captions(study, context, posters, (hue, lightness, saturation))
+    ids = [item for item in posters if all(item in texts[name] for name in CONDITIONS)]
+    study.require("items with a poster and captions of it", len(ids), min_items, _HINT)
+    numbers = {item: n for n, item in enumerate(world.catalogue.ids)}
+    chosen = np.sort(np.array([numbers[item] for item in ids]))
+    changed = sum(texts["own"][item] != texts["blue"][item] for item in ids)
+    study.counts |= {"items": len(chosen), "captions changed by the filter": changed, **statuses}
+    for name, brain, source in context.players():
+        own = context.world_of(brain)
+        limit = context.agents_of(brain) if source == "model" else people
+        asked = np.arange(min(len(own), context.agents, limit))
+        put = chosen[:ITEMS_OF_MODEL] if source == "model" else chosen
+        pairs = pl.DataFrame(
+            {"person": np.repeat(asked, len(put)), "item": np.tile(put, len(asked))}
+        )
+        for condition in CONDITIONS:
+            captions = ItemTexts(captions=dict(texts[condition]))
+            frame = judged(
+                context, brain, pairs, key={"texts": captions.digest},
+                world=replace(own, texts=captions), experienced=False,
+            ).filter(pl.col("status") == "ok")  # fmt: skip
+            watched = frame.select(
+                persona_id=own.people["persona_id"].gather(frame["person"]),
+                watched=pl.col("watched").cast(pl.Float64),
+            )
+            least = (f"people asked, {name}", min_people, _HINT)
+            row = study.add((name, condition), source, watched, least=least)
+            study.counts[f"failed, {row.title}"] = pairs.height - watched.height
+    study.against("watched", poster="own")
+    study.notes += [
+        "The same agents are asked about the same items under every caption; `another` is the "
+        "caption of the next item's poster, `blue` that of the own poster whose hues are moved "
+        f"{hue:.0%} of the way to blue, and whose lightness and saturation rise by "
+        f"{lightness:.0%} and {saturation:.0%} of what is left (SimUSER gives hue = 30, lightness "
+        "= 30, saturation = 30 and no more). Its second version, a frame of the trailer, is not in "
+        "our data.",
+        "The brains `random` and `statistical` read no captions: their rows are placebos, and "
+        "their differences are exactly zero.",
+    ]
 
-    #: Items with a poster and agents at most (counts; SimUSER: 100 of each).
-    items: int = 100
-    people: int = 100
-    #: Items with a poster and people that figures need (counts).
-    min_items: int = 10
-    min_people: int = 10
-    #: Strength of the blue filter (0-1; SimUSER: 30, 30, 30).
-    hue: float = 0.3
-    lightness: float = 0.3
-    saturation: float = 0.3
+
+def _posters(world: AgentWorld, folder: Path | str | None, items: int) -> dict[str, Poster]:
+    """Posters that can be read, of the first items by a hash of the id."""
+    readable: dict[str, Poster] = {}
+    if folder is not None:
+        ids = pl.Series(world.catalogue.ids)
+        order = np.lexsort((ids.to_numpy(), np.asarray(hash_ids(ids))))
+        for poster in read_posters(Path(folder), ids.gather(order).to_list()):
+            if poster.status == "ok":
+                readable[poster.item_id] = poster
+            if len(readable) == items:
+                break
+    return readable
 
 
-class Thumbnails:
-    """Views of the same items with their own poster, another item's, and their own tinted blue.
-
-    ``folder`` is the world's, which has ``posters``; default that of the configuration.
-    """
-
-    name = "thumbnails"
-    question = (
-        "Do agents watch an item less where its caption is that of another item's poster, or of "
-        "its own with a blue filter?"
-    )
-    anchor = "SimUSER, Fig. 9"
-    figures = _FIGURES
-
-    def __init__(
-        self, settings: ThumbnailsSettings | None = None, folder: Path | str | None = None
-    ) -> None:
-        self.settings = settings or ThumbnailsSettings()
-        self._folder = folder
-
-    def run(self, context: ExperimentContext) -> Result:
-        """Put every item to every agent under three captions."""
-        world = context.world()
-        posters = self._posters(context, world)
-        texts, statuses = self._captions(context, posters)
-        ids = [item for item in posters if all(item in texts[name] for name in CONDITIONS)]
-        self._enough("items with a poster and captions of it", len(ids), self.settings.min_items)
-        numbers = {item: n for n, item in enumerate(world.catalogue.ids)}
-        items = np.sort(np.array([numbers[item] for item in ids]))
-        rows: list[Row] = []
-        comparisons: list[Comparison] = []
-        changed = sum(texts["own"][item] != texts["blue"][item] for item in ids)
-        counts = {"items": len(items), "captions changed by the filter": changed, **statuses}
-        for brain in context.brains:
-            mind = context.brain(brain)
-            plain = None
-            for condition in CONDITIONS:
-                frame, asked = self._watched(context, mind, items, texts[condition])
-                figures = person_figures(frame, list(_FIGURES))
-                people = frame["persona_id"].n_unique()
-                source, note = context.source(mind), ""
-                try:
-                    self._enough(f"people asked, {brain}", people, self.settings.min_people)
-                except TooFew as few:
-                    if source != "model":
-                        raise
-                    figures, note = dict.fromkeys(_FIGURES), few.what
-                labels = {"brain": brain, "poster": condition}
-                row = Row(labels, source, figures, people, note)
-                rows.append(row)
-                counts[f"failed, {row.title}"] = asked - frame.height
-                if plain is None:
-                    plain = row, frame
-                    continue
-                found = paired((row, frame), plain, "watched", seed=context.seed)
-                comparisons += [] if found is None else [found]
-        notes = [
-            "The same agents are asked about the same items under every caption; `another` is the "
-            "caption of the next item's poster, `blue` that of the own poster whose hues are moved "
-            f"{self.settings.hue:.0%} of the way to blue, and whose lightness and saturation rise "
-            f"by {self.settings.lightness:.0%} and {self.settings.saturation:.0%} of what is left "
-            "(SimUSER gives hue = 30, lightness = 30, saturation = 30 and no more). Its second "
-            "version, a frame of the trailer, is not in our data.",
-            "The brains `random` and `statistical` read no captions: their rows are placebos, and "
-            "their differences are exactly zero.",
-        ]
-        return Result(rows, comparisons, notes, {"watched": _picture(rows)}, counts)
-
-    def _posters(self, context: ExperimentContext, world: AgentWorld) -> dict[str, Poster]:
-        """Posters that can be read, of the first items by a hash of the id."""
-        folder = self._folder or context.settings.world.folder
-        found: dict[str, Poster] = {}
-        if folder is not None:
-            ids = pl.Series(world.catalogue.ids)
-            order = np.lexsort((ids.to_numpy(), np.asarray(hash_ids(ids))))
-            for poster in read_posters(Path(folder), ids.gather(order).to_list()):
-                if poster.status == "ok":
-                    found[poster.item_id] = poster
-                if len(found) == self.settings.items:
-                    break
-        self._enough("items with a poster that can be read", len(found), self.settings.min_items)
-        return found
-
-    def _captions(
-        self, context: ExperimentContext, posters: Mapping[str, Poster]
-    ) -> tuple[dict[str, dict[str, str]], dict[str, int]]:
-        """Captions by condition and item, and statuses of those that failed (counts)."""
-        captioner = open_captioner(context.settings)
-        chosen = self.settings
-        strengths = (chosen.hue, chosen.lightness, chosen.saturation)
+def _captions(
+    study: Study,
+    context: ExperimentContext,
+    posters: Mapping[str, Poster],
+    strengths: tuple[float, float, float],
+) -> tuple[dict[str, dict[str, str]], dict[str, int]]:
+    """Captions by condition and item, and statuses of those that failed (counts)."""
+    with closing(open_captioner(context.settings)) as captioner:
 
         def compute() -> pl.DataFrame:
             own = list(posters.values())
@@ -153,65 +150,18 @@ class Thumbnails:
                 orient="row",
             )
 
-        try:
-            key = {
-                "posters": {item: poster.sha256 for item, poster in posters.items()},
-                "captioner": {n: v for n, v in captioner.metadata().items() if n != "calls"},
-                "filter": strengths,
-            }
-            frame = context.cell(self.name, key, compute)
-        finally:
-            close = getattr(captioner, "close", None)
-            if close is not None:
-                close()
-        bad = frame.filter(pl.col("status") != "ok").group_by("status").len().sort("status")
-        by_version = {
-            version: dict(rows.select("item_id", "caption").iter_rows())
-            for (version,), rows in frame.filter(pl.col("status") == "ok").group_by("version")
+        key = {
+            "posters": {item: poster.sha256 for item, poster in posters.items()},
+            "captioner": {n: v for n, v in captioner.metadata().items() if n != "calls"},
         }
-        found = captions_by_condition(by_version.get("own", {}), by_version.get("blue", {}))
-        return found, {f"captions, {status}": n for status, n in bad.iter_rows()}
-
-    def _watched(
-        self,
-        context: ExperimentContext,
-        brain: Brain,
-        items: npt.NDArray[np.int64],
-        captions: Mapping[str, str],
-    ) -> tuple[pl.DataFrame, int]:
-        """``persona_id, watched`` of usable judgements, and pairs asked (count)."""
-        world = context.world_of(brain)
-        asked = context.source(brain) == "model"
-        limit = context.agents_of(brain) if asked else self.settings.people
-        people = np.arange(min(len(world), context.agents, limit))
-        chosen = items[:ITEMS_OF_MODEL] if asked else items
-        pairs = pl.DataFrame(
-            {"person": np.repeat(people, len(chosen)), "item": np.tile(chosen, len(people))}
-        )
-        texts = ItemTexts(captions=dict(captions))
-        frame = judged(
-            context,
-            brain,
-            pairs,
-            key={"texts": texts.digest},
-            world=replace(world, texts=texts),
-            experienced=False,
-        )
-        usable = frame.filter(pl.col("status") == "ok")
-        names = world.people["persona_id"].gather(usable["person"])
-        return usable.select(persona_id=names, watched=pl.col("watched").cast(pl.Float64)), (
-            pairs.height
-        )
-
-    def _enough(self, what: str, found: int, needed: int) -> None:
-        if found < needed:
-            raise TooFew(
-                what,
-                found=found,
-                needed=needed,
-                where=f"experiment {self.name}",
-                hint="put posters as posters/<id>.jpg into the folder that `world.folder` names",
-            )
+        frame = context.cell(study, key, compute)
+    bad = frame.filter(pl.col("status") != "ok").group_by("status").len().sort("status")
+    by_version = {
+        version: dict(rows.select("item_id", "caption").iter_rows())
+        for (version,), rows in frame.filter(pl.col("status") == "ok").group_by("version")
+    }
+    texts = captions_by_condition(by_version.get("own", {}), by_version.get("blue", {}))
+    return texts, {f"captions, {status}": n for status, n in bad.iter_rows()}
 
 
 def captions_by_condition(
@@ -243,9 +193,6 @@ def blue_tinted(image: Image.Image, strengths: tuple[float, float, float]) -> Im
     light = light + strengths[1] * (1.0 - light)
     saturation = saturation + strengths[2] * (1.0 - saturation)
     return Image.fromarray(np.round(_rgb(hue, saturation, light) * 255).astype(np.uint8))
-
-
-Floats = npt.NDArray[np.float64]
 
 
 def _hsl(pixels: Floats) -> tuple[Floats, Floats, Floats]:
@@ -282,10 +229,3 @@ def _tinted_poster(poster: Poster, strengths: tuple[float, float, float]) -> Pos
     blue_tinted(image, strengths).save(file, "PNG")
     data = file.getvalue()
     return Poster(poster.item_id, data, hashlib.sha256(data).hexdigest(), "ok")
-
-
-def _picture(rows: list[Row]) -> bytes:
-    series: dict[str, list[Any]] = {}
-    for row in rows:
-        series.setdefault(row.labels["brain"], []).append(row.figures["watched"])
-    return bars("Views by poster", CONDITIONS, series, "share watched (0-1)")

@@ -2,167 +2,146 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 from scipy.special import gammaln
 
+from pipelines.study import (
+    RESAMPLES,
+    Claim,
+    Comparison,
+    Figure,
+    Plot,
+    Study,
+    interval,
+    mean_figure,
+    user_weights,
+)
 from sim.agents import AgentWorld, Simulation
 from sim.experiments._context import ExperimentContext
 from sim.experiments._distribution import correlation
+from sim.experiments._experiment import experiment
 from sim.experiments._feedback import Floats
-from sim.experiments._figures import finish_picture, mean_figure
-from sim.experiments._protocol import Comparison, Result, Row, TooFew
-from sim.metrics import RESAMPLES, Figure, user_weights
 
 #: Figure of each trait, and its tiers from low to high.
 TRAITS = {"activity": "watched", "conformity": "deviation", "diversity": "genres"}
 TIERS = ("low", "medium", "high")
-_FIGURES = {
-    "watched": "items watched in a visit (count): activity",
-    "deviation": "mean squared deviation of the ratings from the items' mean training ratings "
-    "(1-5): low for high conformity",
-    "genres": "genres expected among a fixed number of the watched items (count): diversity",
-    "genres_overlap": "1 less the total variation distance of agents' and people's distributions "
-    "of `genres`, 0-1",
-    "genres_r": "correlation over people of agents' and people's `genres`, -1 to 1",
-}
 
 
-@dataclass(frozen=True)
-class TraitsSettings:
-    """Settings of ``traits``."""
-
-    #: Name; ``als`` stands for Agent4Rec's MF.
-    recommender: str = "als"
-    #: Watched items that genres are expected among (count).
-    items: int = 3
-    #: People that the figure of a tier needs (count).
-    min_people: int = 10
-
-
-class Traits:
-    """Differences between tiers, with and without traits, and diversity against people."""
-
-    name = "traits"
-    question = (
-        "Are agents with low and high activity, conformity and diversity apart in what they do, "
-        "with traits and without, and are they as diverse as their people?"
+@experiment(
+    question="Are agents with low and high activity, conformity and diversity apart in what they "
+    "do, with traits and without, and are they as diverse as their people?",
+    paper="Agent4Rec, Figs. 4-6; SimUSER, Fig. 6",
+    conditions=("brain", "traits", "trait", "tier"),
+    figures={
+        "watched": "items watched in a visit (count): activity",
+        "deviation": "mean squared deviation of the ratings from the items' mean training ratings "
+        "(1-5): low for high conformity",
+        "genres": "genres expected among a fixed number of the watched items (count): diversity",
+        "genres_overlap": "1 less the total variation distance of agents' and people's "
+        "distributions of `genres`, 0-1",
+        "genres_r": "correlation over people of agents' and people's `genres`, -1 to 1",
+    },
+    claim=Claim(
+        "Agents with a high trait behave otherwise than those with a low one: the traits shape "
+        "behaviour.",
+        figure="genres",
+        row={"traits": "with less without", "trait": "diversity", "tier": "high"},
+        control={"tier": "low"},
+        above="Supported for diversity: the trait itself, with the person's history held fixed, "
+        "sets the tiers apart.",
+        below="Contradicted for diversity: the trait moves the tiers the other way.",
+        equal="Not found for diversity: tiers differ by their people's histories, and the trait "
+        "adds nothing.",
+    ),
+    plots={
+        "tiers": Plot(
+            "Behaviour by tier, with and without traits", "figure of the panel",
+            tuple(TRAITS.values()), ("tier",), ("brain", "traits"), lines=True, panels=("figure",),
+            where=lambda row: row.labels["traits"] != "with less without",
+        )
+    },
+)  # fmt: skip
+def traits(
+    study: Study,
+    context: ExperimentContext,
+    *,
+    recommender: str = "als",  # ``als`` stands for Agent4Rec's MF
+    items: int = 3,  # watched items that genres are expected among (count)
+    min_people: int = 10,  # that the figure of a tier needs
+) -> None:
+    """Play visits with and without traits, and compare tiers."""
+    world = context.world()
+    tiers = world.people.select("persona_id", *TRAITS)
+    # One trait at least has enough people at both ends; others are left without figures.
+    number = max(
+        min(tiers.filter(pl.col(trait) == tier).height for tier in (TIERS[0], TIERS[-1]))
+        for trait in TRAITS
     )
-    anchor = "Agent4Rec, Figs. 4-6; SimUSER, Fig. 6"
-    figures = _FIGURES
-
-    def __init__(self, settings: TraitsSettings | None = None) -> None:
-        self.settings = settings or TraitsSettings()
-
-    def run(self, context: ExperimentContext) -> Result:
-        """Play visits with and without traits, and compare tiers."""
-        world = context.world()
-        tiers = world.people.select("persona_id", *TRAITS)
-        self._require_tiers(tiers, context)
-        people = context.cell(
-            self.name,
-            {"people": len(world), "settings": asdict(self.settings)},
-            lambda: _of_people(world, self.settings.items),
-        )
-        rows = self._tier_rows({"brain": "people", "traits": "own"}, "people", people, tiers)
-        comparisons: list[Comparison] = []
-        counts: dict[str, int] = {}
-        for brain in context.brains:
-            mind = context.brain(brain)
-            pages = context.world_of(mind).pages
-            bare = context.world(traits=False, pages=pages)
-            frames = {}
-            for name, run in (
-                ("with", context.visits(mind, self.settings.recommender)),
-                ("without", context.visits(context.brain(brain, bare), self.settings.recommender)),
-            ):
-                frame = context.cell(
-                    self.name,
-                    {"visits": run.identity, "settings": asdict(self.settings)},
-                    lambda r=run: _of_agents(world, r, self.settings.items),  # type: ignore[misc]
-                )
-                frames[name] = frame
-                labels = {"brain": brain, "traits": name}
-                found = self._tier_rows(labels, context.source(mind), frame, tiers)
-                rows += found
-                comparisons += self._gaps(found, frame, tiers, context.seed)
-                counts[f"people, {brain}, {name} traits"] = frame.height
-            changed = _difference(frames["with"], frames["without"])
-            labels = {"brain": brain, "traits": "with less without"}
-            found = self._tier_rows(labels, context.source(mind), changed, tiers)
-            rows += found
-            comparisons += self._gaps(found, changed, tiers, context.seed)
-            labels = {"brain": brain, "traits": "with", "trait": "diversity", "tier": "all"}
-            rows.append(_likeness(labels, context.source(mind), frames["with"], people))
-        return Result(rows, comparisons, self._notes(), {"tiers": _picture(rows)}, counts)
-
-    def _notes(self) -> list[str]:
-        return [
-            "Tiers hold different people: their differences are tested by permuting people between "
-            "tiers. Without traits tiers differ as far as the people's histories do; `with less "
-            "without` is, person by person, what the traits change.",
-            "The statistical brain's effects of activity and diversity are assumed, that of "
-            "conformity is fitted. The brain `random` reads no traits: its change is exactly 0.",
-            f"`genres` is over agents with at least {self.settings.items} watched items; people's "
-            "is of as many training items. `watched` has no counterpart of people. A tier with "
-            f"fewer than {self.settings.min_people} people has no figure.",
-        ]
-
-    def _require_tiers(self, tiers: pl.DataFrame, context: ExperimentContext) -> None:
-        """One trait at least has enough people at both ends; others are left without figures."""
-        number = max(
-            min(tiers.filter(pl.col(trait) == tier).height for tier in (TIERS[0], TIERS[-1]))
-            for trait in TRAITS
-        )
-        if number < self.settings.min_people:
-            raise TooFew(
-                f"people of low and of high {', '.join(TRAITS)}",
-                found=number,
-                needed=self.settings.min_people,
-                where=f"experiment {self.name}, {context.release.ref}",
-                hint="a release with more matched people",
+    study.require(
+        f"people of low and of high {', '.join(TRAITS)}", number, min_people,
+        "a release with more matched people",
+    )  # fmt: skip
+    add = partial(_add_tiers, study, tiers, min_people)
+    people = context.cell(study, {"people": len(world)}, lambda: _of_people(world, items))
+    add(("people", "own"), "people", people, gaps=False)
+    for brain, mind, source in context.players():
+        bare = context.world(traits=False, pages=context.world_of(mind).pages)
+        frames = {}
+        for name, played in (("with", mind), ("without", context.brain(brain, bare))):
+            run = context.visits(played, recommender)
+            frames[name] = context.cell(
+                study, {"visits": run.identity}, partial(_of_agents, world, run, items)
             )
+            add((brain, name), source, frames[name])
+            study.counts[f"people, {brain}, {name} traits"] = frames[name].height
+        changed = _difference(frames["with"], frames["without"])
+        add((brain, "with less without"), source, changed)
+        _add_likeness(study, brain, source, frames["with"], people)
+    study.notes += [
+        "Tiers hold different people: their differences are tested by permuting people between "
+        "tiers. Without traits tiers differ as far as the people's histories do; `with less "
+        "without` is, person by person, what the traits change.",
+        "The statistical brain's effects of activity and diversity are assumed, that of conformity "
+        "is fitted. The brain `random` reads no traits: its change is exactly 0.",
+        f"`genres` is over agents with at least {items} watched items; people's is of as many "
+        "training items. `watched` has no counterpart of people. A tier with fewer than "
+        f"{min_people} people has no figure.",
+    ]
 
-    def _tier_rows(
-        self, labels: dict[str, str], source: str, frame: pl.DataFrame, tiers: pl.DataFrame
-    ) -> list[Row]:
-        joined = frame.join(tiers, on="persona_id", maintain_order="left")
-        rows = []
-        for trait, name in TRAITS.items():
-            if name not in frame.columns:
-                continue
-            for tier in TIERS:
-                values = joined.filter(pl.col(trait) == tier)[name].drop_nulls()
-                enough = len(values) >= self.settings.min_people
-                figures: dict[str, Figure | float | None] = {
-                    name: mean_figure(values.to_numpy()) if enough else None
-                }
-                rows.append(
-                    Row(labels | {"trait": trait, "tier": tier}, source, figures, len(values))
+
+def _add_tiers(
+    study: Study,
+    tiers: pl.DataFrame,
+    min_people: int,
+    labels: tuple[str, str],
+    source: str,
+    frame: pl.DataFrame,
+    *,
+    gaps: bool = True,
+) -> None:
+    """A row per trait and tier; with ``gaps`` also comparisons of the high with the low tier."""
+    joined = frame.join(tiers, on="persona_id", maintain_order="left")
+    for trait, name in TRAITS.items():
+        if name not in frame.columns:
+            continue
+        titles, sides = {}, {}
+        for tier in TIERS:
+            values = joined.filter(pl.col(trait) == tier)[name].drop_nulls().to_numpy()
+            figure = mean_figure(values) if len(values) >= min_people else None
+            row = study.add((*labels, trait, tier), source, figures={name: figure}, n=len(values))
+            titles[tier], sides[tier] = row.title, values
+        low, high = sides[TIERS[0]], sides[TIERS[-1]]
+        if gaps and min(len(low), len(high)) >= min_people:
+            difference, p = group_difference(high, low, seed=study.seed)
+            study.comparisons.append(
+                Comparison(
+                    titles[TIERS[-1]], titles[TIERS[0]], name, difference, p, len(low) + len(high)
                 )
-        return rows
-
-    def _gaps(
-        self, rows: list[Row], frame: pl.DataFrame, tiers: pl.DataFrame, seed: int
-    ) -> list[Comparison]:
-        """High less low tier of each trait."""
-        joined = frame.join(tiers, on="persona_id", maintain_order="left")
-        out = []
-        for trait, name in TRAITS.items():
-            sides = [
-                joined.filter(pl.col(trait) == tier)[name].drop_nulls().to_numpy()
-                for tier in (TIERS[-1], TIERS[0])
-            ]
-            titles = {row.labels["tier"]: row.title for row in rows if row.labels["trait"] == trait}
-            if min(map(len, sides)) < self.settings.min_people:
-                continue
-            difference, p = group_difference(sides[0], sides[1], seed=seed)
-            number = len(sides[0]) + len(sides[1])
-            out.append(Comparison(titles[TIERS[-1]], titles[TIERS[0]], name, difference, p, number))
-        return out
+            )
 
 
 #: Permutations of the test between two groups (count).
@@ -227,13 +206,12 @@ def overlap(left: Floats, right: Floats, ends: npt.ArrayLike) -> Figure:
     weights = user_weights(len(left), RESAMPLES, 0) / len(left)
     value = 1 - np.abs(flags[0].mean(axis=0) - flags[1].mean(axis=0)).sum() / 2
     drawn = 1 - np.abs(weights @ flags[0] - weights @ flags[1]).sum(axis=1) / 2
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return Figure(float(value), min(float(low), float(value)), max(float(high), float(value)))
+    return interval(float(value), drawn)
 
 
-def _likeness(
-    labels: dict[str, str], source: str, agents: pl.DataFrame, people: pl.DataFrame
-) -> Row:
+def _add_likeness(
+    study: Study, brain: str, source: str, agents: pl.DataFrame, people: pl.DataFrame
+) -> None:
     """Agents' diversity against that of their people."""
     both = agents.join(people, on="persona_id", suffix="_people").sort("persona_id")
     both = both.drop_nulls(["genres", "genres_people"])
@@ -243,7 +221,7 @@ def _likeness(
         ends = np.arange(0.5, max(mine.max(), theirs.max()), 0.5)
         figures = {"genres_overlap": overlap(mine, theirs, ends),
                    "genres_r": correlation(mine, theirs)}  # fmt: skip
-    return Row(labels, source, figures, both.height)
+    study.add((brain, "with", "diversity", "all"), source, figures=figures, n=both.height)
 
 
 def _difference(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
@@ -296,35 +274,3 @@ def _figures(world: AgentWorld, rated: pl.DataFrame, items: int) -> pl.DataFrame
     )
     genres = rarefied(counts, sums["watched"].to_numpy(), items)
     return sums.with_columns(genres=pl.Series(genres).fill_nan(None))
-
-
-def _picture(rows: list[Row]) -> bytes:
-    from matplotlib.figure import Figure as Picture
-
-    picture = Picture(figsize=(12, 4))
-    panels = picture.subplots(1, len(TRAITS))
-    played = {r.labels["traits"]: None for r in rows if r.labels["traits"] != "with less without"}
-    groups = dict.fromkeys((r.labels["brain"], traits) for r in rows for traits in played)
-    for axes, (trait, name) in zip(panels, TRAITS.items(), strict=True):
-        for n, (brain, traits) in enumerate(groups):
-            found = {
-                r.labels["tier"]: r.figures[name]
-                for r in rows
-                if (r.labels["brain"], r.labels["traits"], r.labels["trait"])
-                == (brain, traits, trait)
-                and name in r.figures
-            }
-            pairs = [(k, found.get(tier)) for k, tier in enumerate(TIERS)]
-            known = [(k + 0.06 * n, f) for k, f in pairs if isinstance(f, Figure)]
-            if known:
-                off = [[f.value - f.low for _, f in known], [f.high - f.value for _, f in known]]
-                values = [f.value for _, f in known]
-                label = f"{brain}, {traits}" if brain != "people" else brain
-                axes.errorbar([k for k, _ in known], values, yerr=off, marker="o", capsize=2,
-                              label=label)  # fmt: skip
-        axes.set_xticks(range(len(TIERS)), TIERS)
-        axes.set_xlabel(f"{trait} of the person")
-        axes.set_ylabel(name)
-        axes.spines[["top", "right"]].set_visible(False)
-    panels[-1].legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    return finish_picture(picture, panels[1], "Behaviour by tier, with and without traits")

@@ -12,7 +12,7 @@ from pipelines.cli import options as cli
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sim.experiments import Experiment, Outcome
+    from sim.experiments import Experiment, Study
 
 __all__ = ["experiment"]
 
@@ -22,7 +22,7 @@ def experiment(
         list[str],
         typer.Argument(
             metavar="list | NAME... | all",
-            help="Experiments of `list`, module:Class, or file.py:Class.",
+            help="Experiments of `list`, module:function, or file.py:function.",
         ),
     ],
     brain: Annotated[
@@ -89,8 +89,9 @@ def experiment(
     engine.model=smollm2-135m
 
     JSON: {"release", "made", "reused", "files": {...}, "experiments": [{"name", "question",
-    "anchor", "too_few", "seconds", "rows": [{"labels", "source", "figures", "n", "note"}],
-    "comparisons": [{"left", "right", "figure", "difference", "p", "n"}], "notes", "counts"}]};
+    "anchor", "too_few", "seconds", "claim", "answer": {"measured", "verdict"}, "rows": [{"labels",
+    "source", "figures", "n", "note"}], "comparisons": [{"left", "right", "figure", "difference",
+    "p", "n"}], "notes", "counts"}]};
     of `list`: [{"name", "question", "anchor", "figures"}].
     """
     if names == ["list"]:
@@ -133,8 +134,8 @@ def experiment(
         "reused": context.reused,
         "files": {kind: str(path) for kind, path in files.items()},
         "experiments": [
-            {**_described(e), **_outcome(o), "seconds": context.seconds[name]}
-            for name, (e, o) in found.items()
+            {**_described(study), **study.as_json(), "seconds": context.seconds[name]}
+            for name, study in found.items()
         ],
     }
     cli.emit(payload, lambda screen: _render(screen, payload), as_json=as_json)
@@ -148,23 +149,15 @@ def _listed(*, as_json: bool) -> None:
     def render(screen: Console) -> None:
         shown = cli.table("name", "question", "papers")
         for one in rows:
-            shown.add_row(one.name, one.question, one.anchor)
+            shown.add_row(one.name, one.question, one.paper)
         screen.print(shown)
 
-    payload = [{**_described(one), "figures": one.figures} for one in rows]
+    payload = [{**_described(one), "figures": dict(one.figures)} for one in rows]
     cli.emit(payload, render, as_json=as_json)
 
 
-def _described(one: Experiment) -> dict[str, Any]:
-    return {"name": one.name, "question": one.question, "anchor": one.anchor}
-
-
-def _outcome(outcome: Outcome) -> dict[str, Any]:
-    from sim.experiments import Result
-
-    if isinstance(outcome, Result):
-        return {"too_few": None, **outcome.as_json()}
-    return {"too_few": str(outcome), "rows": [], "comparisons": [], "notes": [], "counts": {}}
+def _described(one: Experiment | Study) -> dict[str, Any]:
+    return {"name": one.name, "question": one.question, "anchor": one.paper}
 
 
 def _render(screen: Console, payload: dict[str, Any]) -> None:
@@ -173,6 +166,10 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
         if one["too_few"]:
             screen.print(f"No figures: {one['too_few']}.")
             continue
+        if one["answer"]:
+            screen.print(f"Claim of the paper: {one['claim']}")
+            screen.print(f"Measured: {one['answer']['measured']}")
+            screen.print(f"Verdict: {one['answer']['verdict']}", style="bold")
         rows = one["rows"]
         # A column without a number in any row is left to the report.
         names = list(

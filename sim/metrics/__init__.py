@@ -10,6 +10,15 @@ over users and over seeds.
 array([0.5556])
 """
 
+from pipelines.study import (
+    RESAMPLES,
+    Figure,
+    false_discovery,
+    mean_with_interval,
+    over_seeds,
+    paired_permutation,
+    user_weights,
+)
 from sim.metrics._evaluation import FIGURES, Played, evaluate
 from sim.metrics._headroom import headroom_share
 from sim.metrics._lists import (
@@ -23,8 +32,6 @@ from sim.metrics._lists import (
     reciprocal_rank,
     relevant,
 )
-from sim.metrics.intervals import RESAMPLES, Figure, mean_with_interval, over_seeds, user_weights
-from sim.metrics.significance import false_discovery, paired_permutation
 
 __all__ = [
     "FIGURES",

@@ -9,6 +9,7 @@ import numpy as np
 
 from pipelines.errors import ContractError
 from pipelines.scales import RatingScale
+from pipelines.study import RESAMPLES, Figure, over_seeds, user_weights
 from sim.metrics._lists import (
     Bools,
     Floats,
@@ -21,7 +22,6 @@ from sim.metrics._lists import (
     relevant,
     unlike,
 )
-from sim.metrics.intervals import RESAMPLES, Figure, over_seeds, user_weights
 
 #: Figures of :func:`evaluate` in the order of SUBER's table 4, with their names there.
 FIGURES: dict[str, str] = {

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipelines.errors import ContractError
+from pipelines.study import RESAMPLES, Figure, over_seeds, user_weights
 from sim.metrics._evaluation import Played
 from sim.metrics._lists import Floats, average_reward
-from sim.metrics.intervals import RESAMPLES, Figure, over_seeds, user_weights
 
 
 def headroom_share(

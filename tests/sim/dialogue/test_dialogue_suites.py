@@ -208,7 +208,7 @@ def test_leaks_fail_their_check(book: Book, tmp_path: Path) -> None:
         "replies_are_readable": True, "no_leaks": False, "asking_pays": True,
         "oracle_beats_floors": True,
     }  # fmt: skip
-    notes = found.results["agents"][1].notes
+    notes = found.results["agents"].notes
     assert any("Customers of all rows" in note and "Telltale" in note for note in notes)
 
 
@@ -444,7 +444,7 @@ def test_language_models_have_rows_of_their_own_and_share_their_weights(
     assert found.identity["agent"]["language_model"] == row["language_model"]
     # Named in place of a suite, its row is one of a language model as well.
     own = replace(context, customer="statistical", models=())
-    result = run_suites(own, [], [Configuration("model-base")]).results["agents"][1]
+    result = run_suites(own, [], [Configuration("model-base")]).results["agents"]
     assert {r.labels["agent"]: r.source for r in result.rows} == {
         "random": "baseline", "popularity": "baseline", "oracle": "baseline", "best": "baseline",
         "model-base": "model",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -14,35 +13,24 @@ from pipelines.llm.engines import Answer, Request
 from sim import Release
 from sim.agents import AgentWorld
 from sim.environment import split_rows
-from sim.experiments import Experiment, ExperimentContext, paper_rows
+from sim.experiments import ExperimentContext, paper_rows
 from sim.experiments._believability import (
     NEGATIVES,
-    Believability,
-    BelievabilitySettings,
     auc_of,
     best,
     draw_tasks,
     outcome_frame,
     with_figures,
 )
-from sim.experiments.testing import ExperimentContract
 from tests.sim.agents.test_model_brain import by_question
+from tests.sim.experiments.scripted import Prepared, Studies
 
-SMALL = BelievabilitySettings(items=4, positives=(1,), nearest=3)
+SMALL = {"items": 4, "nearest": 3}
 
 
 @pytest.fixture(scope="module")
 def world(matched: Release) -> AgentWorld:
     return AgentWorld.open(matched)
-
-
-class TestBelievability(ExperimentContract):
-    def make(self) -> Experiment:
-        return Believability(SMALL)
-
-    def lacking(self, context: ExperimentContext) -> tuple[Experiment, ExperimentContext]:
-        # The small release has no user with two test interactions.
-        return Believability(replace(SMALL, positives=(2,))), context
 
 
 def test_hand_worked_confusion_gives_the_figures() -> None:
@@ -71,7 +59,7 @@ def test_equal_scores_have_the_auc_of_chance() -> None:
 
 @pytest.mark.parametrize("negatives", NEGATIVES)
 def test_items_are_held_out_and_negatives_unseen(world: AgentWorld, negatives: str) -> None:
-    tasks = draw_tasks(world, 30, SMALL, 1, negatives)
+    tasks = draw_tasks(world, 30, 1, negatives, **SMALL)
     assert len(tasks.people) == 30
     ids = np.array(world.catalogue.ids)
     users = world.people["user_id"].to_list()
@@ -88,7 +76,7 @@ def test_items_are_held_out_and_negatives_unseen(world: AgentWorld, negatives: s
 
 def test_matched_negatives_are_the_nearest_in_rank(world: AgentWorld) -> None:
     # With one candidate each, negatives are the three unseen items nearest in training rank.
-    tasks = draw_tasks(world, 30, replace(SMALL, nearest=1), 1, "popularity-matched")
+    tasks = draw_tasks(world, 30, 1, "popularity-matched", items=4, nearest=1)
     trained = world.item_histograms.sum(axis=1)
     rank = np.empty(24, int)
     rank[sorted(range(24), key=lambda i: (-trained[i], i))] = range(24)
@@ -102,15 +90,15 @@ def test_matched_negatives_are_the_nearest_in_rank(world: AgentWorld) -> None:
 
 
 def test_items_of_a_person_don_t_depend_on_others(world: AgentWorld) -> None:
-    whole = draw_tasks(world, 30, SMALL, 1, "popularity-matched", seed=4)
-    few = draw_tasks(world, 7, SMALL, 1, "popularity-matched", seed=4)
+    whole = draw_tasks(world, 30, 1, "popularity-matched", **SMALL, seed=4)
+    few = draw_tasks(world, 7, 1, "popularity-matched", **SMALL, seed=4)
     assert few.items.tolist() == whole.items[:7].tolist()
-    other = draw_tasks(world, 30, SMALL, 1, "popularity-matched", seed=5)
+    other = draw_tasks(world, 30, 1, "popularity-matched", **SMALL, seed=5)
     assert other.items.tolist() != whole.items.tolist()
 
 
 def test_person_without_an_answer_is_in_no_figure(world: AgentWorld) -> None:
-    tasks = draw_tasks(world, 5, SMALL, 1, "uniform")
+    tasks = draw_tasks(world, 5, 1, "uniform", **SMALL)
     scores = np.full((5, 4), 0.7)
     scores[2, 1] = np.nan
     frame = outcome_frame(world, tasks, scores).filter(rule="p from 0.5 on")
@@ -119,8 +107,8 @@ def test_person_without_an_answer_is_in_no_figure(world: AgentWorld) -> None:
     assert frame["accuracy"].to_list() == [0.25] * 4
 
 
-def test_always_accepts_everything(context: ExperimentContext) -> None:
-    rows = [r for r in Believability(SMALL).run(context).rows if r.labels["classifier"] == "always"]
+def test_always_accepts_everything(studies: Studies) -> None:
+    rows = [r for r in studies("believability").rows if r.labels["classifier"] == "always"]
     assert len(rows) == 2
     for row in rows:
         assert row.figures["recall"].value == 1.0
@@ -128,9 +116,11 @@ def test_always_accepts_everything(context: ExperimentContext) -> None:
         assert row.figures["auc"].value == 0.5
 
 
-def test_ratios_without_a_negative_are_refused() -> None:
+def test_ratios_without_a_negative_are_refused(
+    context: ExperimentContext, prepared: Prepared
+) -> None:
     with pytest.raises(ConfigError, match="positives"):
-        Believability(replace(SMALL, positives=(4,)))
+        prepared("believability", positives=(4,)).run(context)
 
 
 def test_rows_of_the_papers_are_those_of_table_1() -> None:
@@ -141,10 +131,10 @@ def test_rows_of_the_papers_are_those_of_table_1() -> None:
 
 
 def test_probabilities_of_a_model_are_classified(
-    scripted: Callable[..., ExperimentContext],
+    scripted: Callable[..., ExperimentContext], prepared: Prepared
 ) -> None:
     made = scripted(by_question(classify={"yes": 0.3, "no": 0.1}))
-    found = Believability(SMALL).run(made)
+    found = prepared("believability").run(made)
     rows = [r for r in found.rows if r.labels["classifier"] == "model"]
     assert {(r.source, r.n) for r in rows} == {("model", 6)}
     accepted = [r for r in rows if r.labels["rule"] == "p from 0.5 on"]
@@ -154,10 +144,10 @@ def test_probabilities_of_a_model_are_classified(
 
 
 def test_failed_answers_are_counted_and_in_no_figure(
-    scripted: Callable[..., ExperimentContext],
+    scripted: Callable[..., ExperimentContext], prepared: Prepared
 ) -> None:
     refused = Answer(Request(), "refused", detail="no")
-    found = Believability(SMALL).run(scripted(by_question(classify=refused)))
+    found = prepared("believability").run(scripted(by_question(classify=refused)))
     (row, *_) = [r for r in found.rows if r.labels["classifier"] == "model"]
     assert row.n == 0
     assert set(row.figures.values()) == {None}

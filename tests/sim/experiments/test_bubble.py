@@ -5,29 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sim.experiments import Experiment, ExperimentContext
+from sim.experiments import ExperimentContext
 from sim.experiments._bubble import (
-    Bubble,
-    BubbleSettings,
     genre_figures,
     parts_of_rounds,
+    played_rounds,
     slopes,
 )
-from sim.experiments.testing import ExperimentContract
-
-
-class TestBubble(ExperimentContract):
-    def make(self) -> Experiment:
-        return Bubble(BubbleSettings(recommender="ease", rounds=2, min_items=5))
-
-    def lacking(self, context: ExperimentContext) -> tuple[Experiment, ExperimentContext]:
-        return Bubble(BubbleSettings(min_items=20)), context
 
 
 def test_items_of_a_round_are_of_its_part(context: ExperimentContext) -> None:
-    made = Bubble(BubbleSettings(recommender="ease", rounds=2))
     world = context.world()
-    frame = made._compute(world, context.brain("random"), "watched", 30, 0)
+    frame = played_rounds(world, context.brain("random"), "watched", 30, "ease", 2, 0)
     first, second = (frame.filter(round=n) for n in (1, 2))
     assert first["added"].sum() == 0
     assert second["added"].sum() > 0

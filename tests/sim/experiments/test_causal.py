@@ -8,26 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim.experiments import Experiment, ExperimentContext
+from sim.experiments import ExperimentContext
 from sim.experiments._causal import (
-    Causal,
-    CausalSettings,
     diagnose,
     discover,
     edges,
     item_values,
 )
-from sim.experiments.testing import ExperimentContract
-
-SMALL = CausalSettings(recommender="random", min_ratings=1, min_items=20, resamples=10)
-
-
-class TestCausal(ExperimentContract):
-    def make(self) -> Experiment:
-        return Causal(SMALL)
-
-    def lacking(self, context: ExperimentContext) -> tuple[Experiment, ExperimentContext]:
-        return Causal(CausalSettings(recommender="random")), context
+from tests.sim.experiments.scripted import Studies
 
 
 def test_items_have_the_values_of_the_visits(context: ExperimentContext) -> None:
@@ -42,8 +30,8 @@ def test_items_have_the_values_of_the_visits(context: ExperimentContext) -> None
     assert np.isin(values[:, 1], np.log1p(rated)).all()
 
 
-def test_random_ratings_have_no_claimed_cause(context: ExperimentContext) -> None:
-    found = Causal(SMALL).run(context)
+def test_random_ratings_have_no_claimed_cause(studies: Studies) -> None:
+    found = studies("causal")
     into = [r for r in found.rows if r.labels["edge"].endswith("-> rating")]
     random = [r for r in into if r.labels["brain"] == "random"]
     assert not any(r.figures["claimed"] for r in random)

@@ -8,17 +8,9 @@ import numpy as np
 import pytest
 
 from pipelines.config import load_settings
-from sim.experiments import Experiment, ExperimentContext
-from sim.experiments._cost import Cost, CostSettings, per_thousand, price_of
-from sim.experiments.testing import ExperimentContract, fresh
-
-
-class TestCost(ExperimentContract):
-    def make(self) -> Experiment:
-        return Cost()
-
-    def lacking(self, context: ExperimentContext) -> tuple[Experiment, ExperimentContext]:
-        return Cost(CostSettings(min_agents=31)), context
+from sim.experiments import ExperimentContext
+from sim.experiments._cost import cost, per_thousand, price_of
+from sim.experiments.testing import fresh
 
 
 def test_price_is_tokens_times_prices_of_a_million() -> None:
@@ -33,7 +25,7 @@ def test_runs_of_other_sizes_are_per_thousand_agents() -> None:
 
 
 def test_rows_without_a_model_make_no_calls(context: ExperimentContext) -> None:
-    for row in Cost().run(context).rows:
+    for row in cost.run(context).rows:
         assert row.figures["calls"].value == row.figures["price"].value == 0.0
         assert row.figures["cached_share"] is None
         assert row.figures["seconds"].value > 0
@@ -44,14 +36,14 @@ def test_calls_and_tokens_of_a_model_are_counted(
     scripted: Callable[..., ExperimentContext],
 ) -> None:
     made = scripted()
-    (row,) = [r for r in Cost().run(made).rows if r.labels["brain"] == "model"]
+    (row,) = [r for r in cost.run(made).rows if r.labels["brain"] == "model"]
     assert row.source == "model"
     assert row.n == made.sample["model_agents"]
     assert row.figures["calls"].value > 1_000
     assert row.figures["prompt_tokens"].value > row.figures["calls"].value
     # The rerun of a killed report calls nothing, whatever the engine would reply.
     again = fresh(made)
-    assert Cost().run(again).rows == Cost().run(made).rows
+    assert cost.run(again).rows == cost.run(made).rows
     assert again.made == 0
 
 
@@ -62,6 +54,6 @@ def test_configured_prices_take_the_place_of_assumed_ones(context: ExperimentCon
             "serving": {"input_price": 3.0, "output_price": 6.0},
         }
     )
-    text = " ".join(Cost().run(fresh(context, settings=settings)).notes)
+    text = " ".join(cost.run(fresh(context, settings=settings)).notes)
     assert "3 USD per million prompt tokens, 6 of replies" in text
     assert "serving.input_price" in text

@@ -7,26 +7,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from sim.experiments import Experiment, ExperimentContext
+from sim.experiments import ExperimentContext
 from sim.experiments._distribution import (
-    Distribution,
-    DistributionSettings,
     correlation,
+    distribution,
     likeness_of,
     resampled_likeness,
     total_variation,
 )
-from sim.experiments.testing import ExperimentContract
-
-
-class TestDistribution(ExperimentContract):
-    sources = ("people", "baseline", "statistical")
-
-    def make(self) -> Experiment:
-        return Distribution()
-
-    def lacking(self, context: ExperimentContext) -> tuple[Experiment, ExperimentContext]:
-        return Distribution(DistributionSettings(min_people=31)), context
 
 
 def test_total_variation_is_half_the_sum_of_differences() -> None:
@@ -66,7 +54,7 @@ def test_likeness_of_the_rated_items_pools_both_sides() -> None:
 
 
 def test_people_rate_their_own_items_as_others_did(context: ExperimentContext) -> None:
-    rows = Distribution().run(context).rows
+    rows = distribution.run(context).rows
     people = next(row for row in rows if row.source == "people")
     # Test items are of any block, histograms of the same items are nearer than those of all.
     assert people.figures["likeness_items"].value >= people.figures["likeness"].value
@@ -76,7 +64,7 @@ def test_people_rate_their_own_items_as_others_did(context: ExperimentContext) -
 def test_small_sample_of_a_model_leaves_the_other_rows(
     scripted: Callable[..., ExperimentContext],
 ) -> None:
-    found = Distribution().run(scripted())
+    found = distribution.run(scripted())
     models = [row for row in found.rows if row.source == "model"]
     assert len(models) == 2
     for row in models:

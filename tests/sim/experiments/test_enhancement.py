@@ -14,24 +14,14 @@ from pipelines.config import load_settings
 from sim import open_release
 from sim.agents import AgentWorld, Judgements, JudgeRequests
 from sim.agents._baselines import AlwaysBrain
-from sim.experiments import Experiment, ExperimentContext
+from sim.experiments import ExperimentContext
 from sim.experiments._enhancement import (
-    Enhancement,
-    EnhancementSettings,
+    _retrained_arms,
     feedback_arms,
     half_of,
+    one_fold,
 )
 from sim.experiments._feedback import retrained
-from sim.experiments.testing import ExperimentContract
-
-
-@pytest.mark.pipeline
-class TestEnhancement(ExperimentContract):
-    def make(self) -> Experiment:
-        return Enhancement(EnhancementSettings(recommenders=("ease",), k=5))
-
-    def lacking(self, context: ExperimentContext) -> tuple[Experiment, ExperimentContext]:
-        return Enhancement(EnhancementSettings(recommenders=("ease",), min_people=31)), context
 
 
 def test_controls_are_of_the_same_size_and_disjoint() -> None:
@@ -53,9 +43,8 @@ def test_controls_are_of_the_same_size_and_disjoint() -> None:
 def test_no_feedback_is_on_items_that_are_evaluated(context: ExperimentContext) -> None:
     world, brain = context.world(), context.brain("random")
     half = half_of(world.catalogue.ids) == 0
-    made = Enhancement(EnhancementSettings(recommenders=("ease",), k=24))
     origin = retrained(world, "ease")
-    frame = made._fold(world, brain, "ease", origin, half, 30, 0)
+    frame = one_fold(world, brain, "ease", origin, half, 30, 24, 0)
     assert frame.filter(arm="viewed")["added"].sum() > 0
     # A list of the whole other half has every test item of it.
     assert set(frame["recall"].drop_nans()) == {1.0}
@@ -121,8 +110,7 @@ def parties(small: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Expe
 
 def test_gain_of_feedback_vanishes_when_it_is_shuffled(parties: ExperimentContext) -> None:
     brain = parties.brain(f"{__name__}:Partisan")
-    made = Enhancement(EnhancementSettings(recommenders=("ease",), k=4))
-    frame = made._compute(parties.world(), brain, "ease", 40, 0)
+    frame = _retrained_arms(parties.world(), brain, "ease", 40, 4, 0)
     recall = dict(frame.group_by("arm").agg(pl.col("recall").mean()).iter_rows())
     gain = {arm: value - recall["origin"] for arm, value in recall.items()}
     assert gain["viewed"] > 0.15

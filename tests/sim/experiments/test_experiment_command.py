@@ -16,14 +16,12 @@ from sim import Release
 from sim.experiments import (
     CODE_VERSION,
     EXPERIMENTS,
-    Experiment,
     ExperimentContext,
-    Result,
     Row,
+    Study,
     TooFew,
     chosen_names,
     experiment_names,
-    markdown,
     open_experiment,
     paper_rows,
     run_experiments,
@@ -37,22 +35,13 @@ app = typer.Typer()
 app.command()(experiment)
 
 OWN = """
-from dataclasses import dataclass
-from sim.experiments import Result, Row
+from sim.experiments import experiment
 
-@dataclass(frozen=True)
-class None_:
-    pass
-
-class Mine:
-    name = "mine"
-    question = "Is there an answer?"
-    anchor = "none"
-    figures = {"one": "always 1"}
-    settings = None_()
-
-    def run(self, context):
-        return Result([Row({"brain": "none"}, "baseline", {"one": 1.0})])
+@experiment(
+    question="Is there an answer?", conditions=("brain",), figures={"one": "always 1"}
+)
+def mine(study, context):
+    study.add(["none"], "baseline", figures={"one": 1.0})
 """
 
 
@@ -109,8 +98,8 @@ def test_too_little_ends_a_single_experiment_and_not_all(context: ExperimentCont
     with pytest.raises(TooFew, match="at least 10 are needed"):
         run_experiments(few, ["cost"])
     found = run_experiments(few, ["cost", "distribution"])
-    assert {type(outcome) for _, outcome in found.values()} == {TooFew}
-    text = markdown(*found["cost"], release="movies@1")
+    assert {type(study.too_few) for study in found.values()} == {TooFew}
+    text = found["cost"].markdown(release="movies@1")
     assert "No figures: 3 agents, at least 10 are needed" in text
     assert "|" not in text
 
@@ -122,13 +111,15 @@ def test_names_are_checked_before_anything_runs(context: ExperimentContext) -> N
         chosen_names([])
     with pytest.raises(ConfigError, match="did you mean believability"):
         run_experiments(context, ["cost", "beleivability"])
-    with pytest.raises(ConfigError, match="no run"):
+    with pytest.raises(ConfigError, match="not an experiment"):
         open_experiment("sim.metrics:Figure")
+    with pytest.raises(ConfigError, match="no option min_peple"):
+        open_experiment("rating", min_peple=3)
 
 
 def test_own_experiment_runs_from_a_file(store: Path, tmp_path: Path) -> None:
     (tmp_path / "own_mine.py").write_text(OWN)
-    name = f"{tmp_path / 'own_mine.py'}:Mine"
+    name = f"{tmp_path / 'own_mine.py'}:mine"
     out = called(name, "--home", str(store), "--out", str(tmp_path / "out"), "--json")
     assert out.exit_code == 0, out.output
     (one,) = json.loads(out.stdout)["experiments"]
@@ -138,8 +129,8 @@ def test_own_experiment_runs_from_a_file(store: Path, tmp_path: Path) -> None:
 
 def test_report_escapes_what_others_wrote(tmp_path: Path) -> None:
     row = Row({"brain": "<script>|"}, "model", {"likeness": Figure(0.5, 0.25, 0.75)}, 3)
-    made: Experiment = open_experiment("distribution")
-    write_report({"distribution": (made, Result([row]))}, tmp_path, release="movies@1")
+    study = Study("distribution", "?", figures={"likeness": "0-1"}, rows=[row])
+    write_report({"distribution": study}, tmp_path, release="movies@1")
     page = (tmp_path / "experiments.html").read_text()
     assert "<script>" not in page
     assert "&lt;script&gt;|" in page

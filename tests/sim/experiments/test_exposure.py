@@ -9,21 +9,10 @@ import numpy as np
 
 from sim.agents import AgentWorld, Judgements, JudgeRequests
 from sim.agents._baselines import AlwaysBrain
-from sim.experiments import Experiment, ExperimentContext
-from sim.experiments._exposure import Exposure, ExposureSettings, genre_effects
-from sim.experiments.testing import ExperimentContract, fresh
-
-SMALL = ExposureSettings(
-    genres=("comedy", "horror"), pages=(1, 2), agents=20, films=24, min_agents=10
-)
-
-
-class TestExposure(ExperimentContract):
-    def make(self) -> Experiment:
-        return Exposure(SMALL)
-
-    def lacking(self, context: ExperimentContext) -> tuple[Experiment, ExperimentContext]:
-        return Exposure(replace(SMALL, pages=(5, 20, 50))), context
+from sim.experiments import ExperimentContext
+from sim.experiments._exposure import _effects, exposure, genre_effects
+from sim.experiments.testing import fresh
+from tests.sim.experiments.scripted import Studies
 
 
 def test_difference_in_differences_of_the_worked_example() -> None:
@@ -41,8 +30,8 @@ def test_difference_in_differences_of_the_worked_example() -> None:
     assert found.row(0, named=True)["others"] is None
 
 
-def test_brains_without_memory_of_a_visit_are_placebos(context: ExperimentContext) -> None:
-    found = Exposure(SMALL).run(context)
+def test_brains_without_memory_of_a_visit_are_placebos(studies: Studies) -> None:
+    found = studies("exposure")
     still = [row for row in found.rows if row.labels["brain"] in ("random", "statistical")]
     assert len(still) == 4
     for row in still:
@@ -76,14 +65,16 @@ class Exposed(AlwaysBrain):
 def test_an_effect_that_is_there_is_found(context: ExperimentContext) -> None:
     mine = fresh(context)
     brain = mine.brain(f"{__name__}:Exposed", mine.world(pages=2))
-    frame = Exposure(SMALL)._compute(mine, brain, [1, 2], 24)
+    study = exposure.study(mine)
+    genres = ("comedy", "horror")
+    frame = _effects(study, mine, brain, [1, 2], 24, genres, "random", (20, 10))
     means = frame.drop("persona_id").group_by("pages").mean().sort("pages")
     assert means["exposed"][1] > 0.5
     assert means["others"][1] < 0
     assert means["difference"][1] > means["difference"][0]
 
 
-def test_learning_within_the_visit_is_called_no_placebo(context: ExperimentContext) -> None:
-    found = Exposure(SMALL).run(context)
+def test_learning_within_the_visit_is_called_no_placebo(studies: Studies) -> None:
+    found = studies("exposure")
     assert [r.labels["pages"] for r in found.rows if "learning" in r.labels["brain"]] == ["1", "2"]
     assert not any("`statistical, learning` keeps nothing" in note for note in found.notes)

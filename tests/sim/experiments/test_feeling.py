@@ -7,23 +7,16 @@ import polars as pl
 import pytest
 from scipy.stats import spearmanr
 
-from sim.experiments import Experiment, ExperimentContext
-from sim.experiments._feeling import Feeling, FeelingSettings, _shares, rank_correlation, valence_of
-from sim.experiments.testing import ExperimentContract, fresh
-from tests.sim.experiments.scripted import asking_a_model
+from sim.experiments import ExperimentContext
+from sim.experiments._feeling import _shares, feeling, rank_correlation, valence_of
+from sim.experiments.testing import fresh
+from tests.sim.experiments.scripted import Studies, asking_a_model
 
 
-class TestFeeling(ExperimentContract):
-    def make(self) -> Experiment:
-        return Feeling()
-
-    def lacking(self, context: ExperimentContext) -> tuple[Experiment, ExperimentContext]:
-        return Feeling(FeelingSettings(min_people=31)), context
-
-    def test_a_brain_without_words_has_no_correlation(self, context: ExperimentContext) -> None:
-        (row,) = [r for r in self.result(context).rows if r.title == "random"]
-        assert set(row.figures.values()) == {None}
-        assert row.n == 0
+def test_a_brain_without_words_has_no_correlation(studies: Studies) -> None:
+    (row,) = [r for r in studies("feeling").rows if r.title == "random"]
+    assert set(row.figures.values()) == {None}
+    assert row.n == 0
 
 
 def test_valence_is_vaders_compound_score() -> None:
@@ -57,7 +50,7 @@ def test_texts_that_never_change_have_no_correlation() -> None:
 
 def test_a_model_that_always_says_the_same_has_none(context: ExperimentContext) -> None:
     modelled = asking_a_model(fresh(context), rating=2, feeling="I hated it.")
-    found = Feeling(FeelingSettings(min_people=2)).run(modelled)
+    found = feeling.configure(min_people=2).run(modelled)
     (row,) = [r for r in found.rows if r.title == "model"]
     assert row.source == "model"
     assert row.figures["rho"] is None

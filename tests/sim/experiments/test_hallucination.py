@@ -11,28 +11,20 @@ import pytest
 from pipelines.llm.engines import Request
 from pipelines.llm.engines.scripted import draw_reply
 from pipelines.prompts import genre_messages
-from sim.experiments import Experiment, ExperimentContext
+from sim.experiments import ExperimentContext
 from sim.experiments._hallucination import (
-    Hallucination,
-    HallucinationSettings,
     chance_level,
     gap_figures,
+    hallucination,
 )
-from sim.experiments.testing import ExperimentContract, fresh
-from tests.sim.experiments.scripted import asking_a_model
+from sim.experiments.testing import fresh
+from tests.sim.experiments.scripted import Studies, asking_a_model
 
 
-class TestHallucination(ExperimentContract):
-    def make(self) -> Experiment:
-        return Hallucination(HallucinationSettings(min_items=2))
-
-    def lacking(self, context: ExperimentContext) -> tuple[Experiment, ExperimentContext]:
-        return Hallucination(HallucinationSettings(min_people=31)), context
-
-    def test_a_missing_model_is_stated(self, context: ExperimentContext) -> None:
-        found = self.result(context)
-        assert any("needs `--brain model`" in note for note in found.notes)
-        assert {r.labels["named by"] for r in found.rows} == {"random genre", "commonest genre"}
+def test_a_missing_model_is_stated(studies: Studies) -> None:
+    found = studies("hallucination")
+    assert any("needs `--brain model`" in note for note in found.notes)
+    assert {r.labels["named by"] for r in found.rows} == {"random genre", "commonest genre"}
 
 
 def test_errors_are_those_of_hand() -> None:
@@ -63,13 +55,13 @@ def test_chance_is_the_share_of_genres_that_are_right() -> None:
 
 
 def test_random_names_are_right_as_often_as_chance_says(context: ExperimentContext) -> None:
-    found = Hallucination(HallucinationSettings(min_items=2)).run(context)
+    found = hallucination.configure(min_items=2).run(context)
     row = next(r for r in found.rows if r.title == "random genre, (naming)")
     assert row.figures["named"].low <= row.figures["chance"].value <= row.figures["named"].high
 
 
 def test_too_few_items_on_one_side_have_no_error(context: ExperimentContext) -> None:
-    found = Hallucination(HallucinationSettings(min_items=24)).run(context)
+    found = hallucination.configure(min_items=24).run(context)
     errors = [r for r in found.rows if "gap" in r.figures]
     assert errors
     assert all(set(r.figures.values()) == {None} for r in errors)
@@ -86,7 +78,7 @@ def test_a_model_that_always_says_comedy_knows_comedies(context: ExperimentConte
         return draw_reply(request)
 
     modelled = asking_a_model(fresh(context), asked, agents=12, rule=rule)
-    found = Hallucination(HallucinationSettings(min_items=1)).run(modelled)
+    found = hallucination.configure(min_items=1).run(modelled)
     world = context.world()
     (row,) = [r for r in found.rows if r.title == "model, (naming)"]
     genres = world.genres[:, world.genre_names.index("Comedy")]

@@ -13,64 +13,54 @@ from pipelines.judge import score_sheets
 from pipelines.llm.engines import Request
 from pipelines.llm.engines.scripted import draw_reply
 from pipelines.prompts import log_line, log_messages
-from sim.experiments import Experiment, ExperimentContext
+from sim.experiments import ExperimentContext
 from sim.experiments._judge import (
     FEATURES,
-    Judge,
-    JudgeSettings,
     Logs,
+    _logs,
     _of_people,
     can_tell,
     equal_lengths,
     features,
+    judge,
 )
-from sim.experiments.testing import ExperimentContract, fresh
+from sim.experiments.testing import fresh
 from sim.metrics import Figure
-from tests.sim.experiments.scripted import asking_a_model
-
-#: People of the small release have one test item each.
-SETTINGS = JudgeSettings(recommender="popular", least=1)
+from tests.sim.experiments.scripted import Prepared, Studies, asking_a_model
 
 
-class TestJudge(ExperimentContract):
-    sources = ("people", "baseline", "statistical")
-
-    def make(self) -> Experiment:
-        return Judge(SETTINGS)
-
-    def lacking(self, context: ExperimentContext) -> tuple[Experiment, ExperimentContext]:
-        """Logs of three entries, which nobody has."""
-        return Judge(JudgeSettings(recommender="popular")), context
-
-    def test_a_judge_that_always_answers_three_is_unable(self, context: ExperimentContext) -> None:
-        found = self.result(context)
-        rows = [r for r in found.rows if r.labels["judge"] == "always 3"]
-        powers = [r.figures["power"] for r in rows if "power" in r.figures]
-        assert powers == [Figure(0.0, 0.0, 0.0)] * 2
-        assert {r.figures["score"] for r in rows if "score" in r.figures} == {None}
-        (note,) = [n for n in found.notes if n.startswith("Unable to tell people from random")]
-        assert "always 3" in note
-        assert not any("always 3" in c.left for c in found.comparisons)
-
-    def test_sheets_don_t_tell_whose_a_log_is(self, context: ExperimentContext) -> None:
-        found = self.result(context)
-        place, _ = re.findall(r"`(experiments/judge-sheets/\w+)`", " ".join(found.notes))
-        folder = context.home / place
-        page = (folder / "sheet-01.html").read_text()
-        for name in ("people", "random", "statistical", "ml-user", "persona:"):
-            assert name not in page
-        assert "<li>watched &quot;Film" in page
-        sheet = folder / "sheet-01.csv"
-        rows = list(csv.DictReader(sheet.read_text("utf-8").splitlines()))
-        returned = folder.parent / "returned.csv"
-        lines = [f"1,{row['entry']},4" for row in rows]
-        returned.write_text("\n".join(["sheet,entry,grade", *lines]))
-        graded = score_sheets(folder / "key.json", [returned])
-        assert {row["rater"] for row in graded.raters} == {"people", "random", "statistical"}
+def test_a_judge_that_always_answers_three_is_unable(studies: Studies) -> None:
+    found = studies("judge")
+    rows = [r for r in found.rows if r.labels["judge"] == "always 3"]
+    powers = [r.figures["power"] for r in rows if "power" in r.figures]
+    assert powers == [Figure(0.0, 0.0, 0.0)] * 2
+    assert {r.figures["score"] for r in rows if "score" in r.figures} == {None}
+    (note,) = [n for n in found.notes if n.startswith("Unable to tell people from random")]
+    assert "always 3" in note
+    assert not any("always 3" in c.left for c in found.comparisons)
 
 
-def test_logs_of_peoples_items_differ_in_ratings_alone(context: ExperimentContext) -> None:
-    logs, sources, _ = Judge(SETTINGS)._logs(context, "people's")
+def test_sheets_don_t_tell_whose_a_log_is(context: ExperimentContext, studies: Studies) -> None:
+    found = studies("judge")
+    place, _ = re.findall(r"`(experiments/judge-sheets/\w+)`", " ".join(found.notes))
+    folder = context.home / place
+    page = (folder / "sheet-01.html").read_text()
+    for name in ("people", "random", "statistical", "ml-user", "persona:"):
+        assert name not in page
+    assert "<li>watched &quot;Film" in page
+    sheet = folder / "sheet-01.csv"
+    rows = list(csv.DictReader(sheet.read_text("utf-8").splitlines()))
+    returned = folder.parent / "returned.csv"
+    lines = [f"1,{row['entry']},4" for row in rows]
+    returned.write_text("\n".join(["sheet,entry,grade", *lines]))
+    graded = score_sheets(folder / "key.json", [returned])
+    assert {row["rater"] for row in graded.raters} == {"people", "random", "statistical"}
+
+
+def test_logs_of_peoples_items_differ_in_ratings_alone(
+    context: ExperimentContext, prepared: Prepared
+) -> None:
+    logs, sources = _logs(judge.study(context), context, "people's", "popular", 1, 8)
     items = {name: entries["item"].to_list() for name, entries in logs.entries.items()}
     assert items["people"] == items["random"] == items["statistical"]
     stars = {name: entries["rating"].to_list() for name, entries in logs.entries.items()}
@@ -143,11 +133,11 @@ def test_a_log_stays_on_lines_of_its_own() -> None:
 
 @pytest.mark.parametrize("fair", [True, False])
 def test_a_model_is_reported_only_where_it_tells_people(
-    context: ExperimentContext, fair: bool
+    context: ExperimentContext, prepared: Prepared, fair: bool
 ) -> None:
     """A fair judge knows the lines of people; the other answers alike whatever it reads."""
     world = context.world()
-    logs, _, _ = Judge(SETTINGS)._logs(context, "chosen")
+    logs, _ = _logs(judge.study(context), context, "chosen", "popular", 1, 8)
     real = {line for lines in logs.lines("people").values() for line in lines}
     seen: list[str] = []
 
@@ -161,7 +151,7 @@ def test_a_model_is_reported_only_where_it_tells_people(
         return {"1": 0.0, "2": float(not good), "3": 0.0, "4": 0.0, "5": float(good)}
 
     modelled = asking_a_model(fresh(context), rating=3 if fair else 2, agents=12, rule=rule)
-    found = Judge(SETTINGS).run(modelled)
+    found = prepared("judge").run(modelled)
     own = [r for r in found.rows if r.labels["judge"] == "model"]
     rows = {r.labels["log"]: r for r in own if r.labels["items"] == "chosen"}
     assert seen

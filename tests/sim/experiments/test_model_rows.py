@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from sim.experiments import Experiment, ExperimentContext
-from sim.experiments._bubble import Bubble, BubbleSettings
-from sim.experiments._causal import Causal, CausalSettings
-from sim.experiments._exposure import Exposure, ExposureSettings
+from sim.experiments._bubble import bubble
+from sim.experiments._causal import causal
+from sim.experiments._exposure import exposure
 from sim.experiments.testing import fresh
 from tests.sim.experiments.scripted import asking_a_model
 
-SCROLLED = ExposureSettings(
+SCROLLED = exposure.configure(
     genres=("comedy", "horror"), pages=(1,), agents=20, films=24, model_films=4, min_agents=2
 )
 
@@ -22,8 +22,8 @@ SCROLLED = ExposureSettings(
 @pytest.mark.parametrize(
     "experiment",
     [
-        Bubble(BubbleSettings(recommender="ease", rounds=2, min_items=5)),
-        Exposure(SCROLLED),
+        bubble.configure(recommender="ease", rounds=2, min_items=5),
+        SCROLLED,
     ],
     ids=lambda experiment: experiment.name,
 )
@@ -44,9 +44,10 @@ def test_models_rows_are_of_its_sample(
 def test_sample_without_a_graph_is_said_beside_the_others(
     context: ExperimentContext, tmp_path: Path
 ) -> None:
-    settings = CausalSettings(recommender="random", min_ratings=1, min_items=20, resamples=5)
     mine = asking_a_model(fresh(context, home=tmp_path), agents=2)
-    found = Causal(settings).run(mine)
+    found = causal.configure(recommender="random", min_ratings=1, min_items=20, resamples=5).run(
+        mine
+    )
     assert {row.source for row in found.rows} == {"baseline", "statistical"}
     assert any("No graph of `model`" in note and "at least 20" in note for note in found.notes)
 
@@ -56,6 +57,6 @@ def test_memory_of_the_visit_reaches_the_models_prompt(
 ) -> None:
     asked: list[str] = []
     mine = asking_a_model(fresh(context, home=tmp_path), asked, agents=2)
-    Exposure(SCROLLED).run(mine)
+    SCROLLED.run(mine)
     probes = [text for text in asked if "You have watched all of these" in text]
     assert any("What a ride." in text for text in probes)

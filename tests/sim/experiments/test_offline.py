@@ -5,34 +5,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sim.experiments import Experiment, ExperimentContext
-from sim.experiments._offline import Offline, OfflineSettings, agreement, f1, likes_exchanged, tau
-from sim.experiments.testing import ExperimentContract, fresh
-from tests.sim.experiments.scripted import asking_a_model
+from sim.experiments import ExperimentContext
+from sim.experiments._offline import agreement, f1, likes_exchanged, tau
+from sim.experiments.testing import fresh
+from tests.sim.experiments.scripted import Prepared, Studies, asking_a_model
 
 SYSTEMS = ("random", "popular", "mean-rating", "item-knn", "ease")
 
 
-class TestOffline(ExperimentContract):
-    sources = ("people", "baseline", "statistical")
-
-    def make(self) -> Experiment:
-        return Offline(OfflineSettings(systems=SYSTEMS, min_systems=5))
-
-    def lacking(self, context: ExperimentContext) -> tuple[Experiment, ExperimentContext]:
-        """Three systems, as in the paper."""
-        return Offline(OfflineSettings(systems=SYSTEMS[:3])), context
-
-    def test_people_and_likes_rank_every_system(self, context: ExperimentContext) -> None:
-        rows = self.result(context).rows
-        by_test = [r for r in rows if r.labels["relevance"] == "test items"]
-        assert tuple(r.labels["recommender"] for r in by_test) == SYSTEMS
-        taus = [r for r in rows if "tau_ndcg" in r.figures]
-        assert [r.labels["relevance"] for r in taus] == [
-            "likes of random", "likes of statistical",
-            "likes of statistical, exchanged between people",
-        ]  # fmt: skip
-        assert {r.n for r in taus} == {5}
+def test_people_and_likes_rank_every_system(studies: Studies) -> None:
+    rows = studies("offline").rows
+    by_test = [r for r in rows if r.labels["relevance"] == "test items"]
+    assert tuple(r.labels["recommender"] for r in by_test) == SYSTEMS
+    taus = [r for r in rows if "tau_ndcg" in r.figures]
+    assert [r.labels["relevance"] for r in taus] == [
+        "likes of random", "likes of statistical",
+        "likes of statistical, exchanged between people",
+    ]  # fmt: skip
+    assert {r.n for r in taus} == {5}
 
 
 def test_f1_is_of_the_listed_and_the_relevant() -> None:
@@ -88,11 +78,10 @@ def test_nobody_keeps_its_own_likes() -> None:
 
 
 @pytest.mark.pipeline
-def test_a_model_likes_what_it_rates_high(context: ExperimentContext) -> None:
+def test_a_model_likes_what_it_rates_high(context: ExperimentContext, prepared: Prepared) -> None:
     for rating, liked in ((4, True), (3, False)):
-        settings = OfflineSettings(systems=SYSTEMS, min_systems=5, min_people=2)
         modelled = asking_a_model(fresh(context), rating=rating, agents=2)
-        found = Offline(settings).run(modelled)
+        found = prepared("offline", min_people=2).run(modelled)
         own = [r for r in found.rows if r.labels["relevance"] == "likes of model"]
         if not liked:
             (row,) = own

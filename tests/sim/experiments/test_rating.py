@@ -6,37 +6,29 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sim.experiments import Experiment, ExperimentContext
-from sim.experiments._held_out import held_out_pairs, pooled, rated_rows
-from sim.experiments._rating import Rating, RatingSettings, biases, error_figures
-from sim.experiments.testing import ExperimentContract, fresh
+from pipelines.study import pooled
+from sim.experiments import ExperimentContext
+from sim.experiments._held_out import held_out_pairs, rated_rows
+from sim.experiments._rating import biases, error_figures, rating
+from sim.experiments.testing import fresh
 from sim.metrics import Figure
-from tests.sim.experiments.scripted import asking_a_model
+from tests.sim.experiments.scripted import Studies, asking_a_model
 
 
-class TestRating(ExperimentContract):
-    def make(self) -> Experiment:
-        return Rating()
-
-    def lacking(self, context: ExperimentContext) -> tuple[Experiment, ExperimentContext]:
-        return Rating(RatingSettings(min_people=31)), context
-
-    def test_neither_visit_nor_graph_moves_the_statistical_brain(
-        self, context: ExperimentContext
-    ) -> None:
-        """Its row is the placebo of both: zero to the last bit."""
-        compared = [
-            c
-            for c in self.result(context).comparisons
-            if c.left.startswith("statistical") and c.right.startswith("statistical")
-        ]
-        changed = {(c.left, c.right): [] for c in compared}
-        for c in compared:
-            changed[c.left, c.right].append((c.difference, c.p))
-        for (left, right), found in changed.items():
-            if ("no persona" in left) == ("no persona" in right):
-                assert found == [(Figure(0.0, 0.0, 0.0), 1.0)] * 2, (left, right)
-        assert any("Equal ratings" in note for note in self.result(context).notes)
+def test_neither_visit_nor_graph_moves_the_statistical_brain(studies: Studies) -> None:
+    """Its row is the placebo of both: zero to the last bit."""
+    compared = [
+        c
+        for c in studies("rating").comparisons
+        if c.left.startswith("statistical") and c.right.startswith("statistical")
+    ]
+    changed = {(c.left, c.right): [] for c in compared}
+    for c in compared:
+        changed[c.left, c.right].append((c.difference, c.p))
+    for (left, right), found in changed.items():
+        if ("no persona" in left) == ("no persona" in right):
+            assert found == [(Figure(0.0, 0.0, 0.0), 1.0)] * 2, (left, right)
+    assert any("Equal ratings" in note for note in studies("rating").notes)
 
 
 def test_errors_are_those_of_hand() -> None:
@@ -74,7 +66,7 @@ def test_the_constant_predicts_the_training_mean(context: ExperimentContext) -> 
     world = context.world()
     truth = held_out_pairs(world)["truth"].to_numpy()
     mean = rated_rows(world, "train")["truth"].mean()
-    (row,) = [r for r in Rating().run(context).rows if r.title == "constant"]
+    (row,) = [r for r in rating.run(context).rows if r.title == "constant"]
     assert row.figures["rmse"].value == pytest.approx(np.sqrt(np.mean((truth - mean) ** 2)))
 
 
@@ -89,7 +81,7 @@ def test_a_sample_of_pairs_is_of_the_first_people(context: ExperimentContext) ->
 def test_a_model_takes_every_condition_on_its_sample(context: ExperimentContext) -> None:
     asked: list[str] = []
     modelled = asking_a_model(fresh(context), asked, rating=4)
-    found = Rating(RatingSettings(min_people=2)).run(modelled)
+    found = rating.configure(min_people=2).run(modelled)
     rows = [row for row in found.rows if row.source == "model"]
     assert len(rows) == 6
     assert {row.n for row in rows} == {3}

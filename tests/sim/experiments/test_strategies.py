@@ -7,19 +7,9 @@ import polars as pl
 import pytest
 
 from sim.environment import split_rows
-from sim.experiments import Experiment, ExperimentContext
-from sim.experiments._strategies import Strategies, StrategiesSettings, _of_people
-from sim.experiments.testing import ExperimentContract, fresh
-
-
-class TestStrategies(ExperimentContract):
-    sources = ("people", "baseline", "statistical")
-
-    def make(self) -> Experiment:
-        return Strategies()
-
-    def lacking(self, context: ExperimentContext) -> tuple[Experiment, ExperimentContext]:
-        return Strategies(StrategiesSettings(min_recommenders=3)), context
+from sim.experiments import ExperimentContext
+from sim.experiments._strategies import _of_people, strategies
+from sim.experiments.testing import fresh
 
 
 def test_people_like_what_is_in_their_test_split(context: ExperimentContext) -> None:
@@ -45,7 +35,7 @@ def test_people_like_what_is_in_their_test_split(context: ExperimentContext) -> 
 
 
 def test_other_recommenders_are_compared_with_the_reference(context: ExperimentContext) -> None:
-    found = Strategies(StrategiesSettings(reference="random")).run(fresh(context))
+    found = strategies.configure(reference="random").run(fresh(context))
     titles = {(c.left, c.right) for c in found.comparisons}
     assert ("statistical, popular", "statistical, random") in titles
     assert len(titles) == 3

@@ -8,55 +8,28 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sim.experiments import Experiment, ExperimentContext, TooFew
+from sim.experiments import ExperimentContext, TooFew
 from sim.experiments._thumbnails import (
-    Thumbnails,
-    ThumbnailsSettings,
     blue_tinted,
     captions_by_condition,
+    thumbnails,
 )
-from sim.experiments.testing import ExperimentContract, fresh
+from sim.experiments.testing import fresh
 from sim.metrics import Figure
-from tests.sim.experiments.scripted import asking_a_model
-
-COLOURS = ("red", "green", "yellow", "black", "white")
+from tests.sim.experiments.scripted import Studies, asking_a_model
 
 
-@pytest.fixture(scope="module")
-def posters(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Posters of 14 of the 24 films in five colours; that of film 3 is damaged."""
-    folder = tmp_path_factory.mktemp("world")
-    (folder / "posters").mkdir()
-    for n in range(1, 15):
-        image = Image.new("RGB", (20, 30), COLOURS[n % 5])
-        image.save(folder / "posters" / f"{n}.jpg", "JPEG")
-    (folder / "posters" / "3.jpg").write_bytes(b"\xff\xd8 no picture")
-    return folder
-
-
-class TestThumbnails(ExperimentContract):
-    @pytest.fixture(autouse=True)
-    def world(self, posters: Path) -> None:
-        self.posters = posters
-
-    def make(self) -> Experiment:
-        return Thumbnails(ThumbnailsSettings(), Path(getattr(self, "posters", ".")))
-
-    def lacking(self, context: ExperimentContext) -> tuple[Experiment, ExperimentContext]:
-        """Thirteen posters can be read."""
-        return Thumbnails(ThumbnailsSettings(min_items=14), self.posters), context
-
-    def test_brains_that_see_nothing_are_placebos(self, context: ExperimentContext) -> None:
-        found = self.result(context)
-        assert found.counts["items"] == 13
-        # The filter leaves the three white posters white.
-        assert found.counts["captions changed by the filter"] == 10
-        assert len(found.comparisons) == 2 * 2
-        assert {(c.difference, c.p) for c in found.comparisons} == {(Figure(0.0, 0.0, 0.0), 1.0)}
+def test_brains_that_see_nothing_are_placebos(studies: Studies) -> None:
+    found = studies("thumbnails")
+    assert found.counts["items"] == 13
+    # The filter leaves the three white posters white.
+    assert found.counts["captions changed by the filter"] == 10
+    assert len(found.comparisons) == 2 * 2
+    assert {(c.difference, c.p) for c in found.comparisons} == {(Figure(0.0, 0.0, 0.0), 1.0)}
 
 
 def test_without_posters_there_is_no_figure(context: ExperimentContext, tmp_path: Path) -> None:
-    for experiment in (Thumbnails(), Thumbnails(folder=tmp_path)):
+    for experiment in (thumbnails, thumbnails.configure(folder=tmp_path)):
         with pytest.raises(TooFew, match="0 items with a poster"):
             experiment.run(context)
 
@@ -97,7 +70,7 @@ def test_a_model_is_shown_the_caption_of_the_condition(
     modelled = asking_a_model(
         fresh(context, per_page=1), asked, agents=2, watch=lambda text: "blue" in text
     )
-    found = Thumbnails(ThumbnailsSettings(min_people=2), posters).run(modelled)
+    found = thumbnails.configure(min_people=2, folder=posters).run(modelled)
     rows = {r.labels["poster"]: r for r in found.rows if r.source == "model"}
     assert rows["own"].figures["watched"].value == 0.0
     assert rows["another"].figures["watched"].value == 0.0

@@ -3,62 +3,23 @@
 from __future__ import annotations
 
 from itertools import combinations
-from types import ModuleType
 
 import numpy as np
 import polars as pl
 import pytest
 
-from pipelines.config import load_settings
-from sim import open_release
-from sim.experiments import Experiment, ExperimentContext
+from sim.experiments import ExperimentContext
 from sim.experiments._traits import (
-    Traits,
-    TraitsSettings,
     _figures,
     group_difference,
     overlap,
     rarefied,
 )
-from sim.experiments.testing import ExperimentContract
-
-USERS = tuple(f"ml-user:{n}" for n in range(1, 31))
+from tests.sim.experiments.scripted import Studies
 
 
-@pytest.fixture(scope="module")
-def tiered(small: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> ExperimentContext:
-    """The small release with ten people in every tier."""
-    tables = small.matched_frames(USERS)
-    number = pl.col("user_id").str.slice(8).cast(pl.Int64)
-    tiers = number.replace_strict(
-        {n: ("low", "medium", "high")[n % 3] for n in range(1, 41)}, return_dtype=pl.String
-    )
-    names = ("activity_tier", "conformity_tier", "diversity_80_tier")
-    traits = tables["movies.training_traits"].with_columns(**dict.fromkeys(names, tiers))
-    home = tmp_path_factory.mktemp("tiers") / "home"
-    small.build(home, replace={**tables, "movies.training_traits": traits})
-    kept = tmp_path_factory.mktemp("kept")
-    settings = load_settings(overrides={"runtime": {"home": str(kept)}})
-    release = open_release("movies", home=home)
-    return ExperimentContext(release, settings, kept, agents=30, pages=3, per_page=2)
-
-
-class TestTraits(ExperimentContract):
-    sources = ("people", "baseline", "statistical")
-
-    @pytest.fixture
-    def context(self, tiered: ExperimentContext) -> ExperimentContext:
-        return tiered
-
-    def make(self) -> Experiment:
-        return Traits(TraitsSettings(recommender="popular", items=2, min_people=1))
-
-    def lacking(self, context: ExperimentContext) -> tuple[Experiment, ExperimentContext]:
-        return Traits(TraitsSettings(recommender="popular", min_people=11)), context
-
-
-def test_traits_change_nothing_of_a_brain_without_them(tiered: ExperimentContext) -> None:
-    found = Traits(TraitsSettings(recommender="popular", items=2, min_people=1)).run(tiered)
+def test_traits_change_nothing_of_a_brain_without_them(studies: Studies) -> None:
+    found = studies("traits")
     changed = [
         figure
         for row in found.rows
@@ -69,8 +30,8 @@ def test_traits_change_nothing_of_a_brain_without_them(tiered: ExperimentContext
     assert all(f is not None and (f.low, f.value, f.high) == (0, 0, 0) for f in changed)
 
 
-def test_active_agents_watch_more_because_of_their_traits(tiered: ExperimentContext) -> None:
-    found = Traits(TraitsSettings(recommender="popular", items=2, min_people=1)).run(tiered)
+def test_active_agents_watch_more_because_of_their_traits(studies: Studies) -> None:
+    found = studies("traits")
     gap = next(
         c for c in found.comparisons if c.left == "statistical, with less without, activity, high"
     )
