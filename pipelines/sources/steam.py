@@ -19,7 +19,7 @@ from pipelines.sources._protocol import (
     in_batches,
 )
 from pipelines.sources._rejects import Fault, first_fault
-from pipelines.sources.formats.json_lines import JsonField, LiteralReader
+from pipelines.sources.formats.json_lines import JsonBatch, JsonField, JsonLinesReader
 from pipelines.sources.formats.lines import ahead
 from pipelines.sources.formats.literals import as_json
 
@@ -120,12 +120,20 @@ _ID = "^(?:0|[1-9][0-9]{0,17})$"
 _WHOLE = r'^\s*"?\s*([0-9]+)(?:\.0*)?\s*"?\s*$'
 
 
-def _literal_reader(file: SteamFile, fields: Sequence[JsonField], work: Workspace) -> LiteralReader:
-    return LiteralReader(
+#: A line holds all of a user's games (bytes): of the longest published list about 1 MiB.
+_MAX_LITERAL = 16 << 20
+
+
+def _literal_reader(
+    file: SteamFile, fields: Sequence[JsonField], work: Workspace
+) -> JsonLinesReader:
+    return JsonLinesReader(
         work.original(file.path, file.name),
         fields,
         work.reject_frame,
         threads=work.settings.runtime.threads,
+        max_line=_MAX_LITERAL,
+        literal=True,
     )
 
 
@@ -137,13 +145,13 @@ def games_table(file: SteamFile, work: Workspace) -> RawTable:
         dataset="raw.steam_games",
         batches=ahead(reading.batches()),
         file=file.name,
-        rows_read=lambda: reader.lines,
+        rows_read=lambda: reader.rows_read,
         filtered=reading.filtered,
     )
 
 
 class _Games:
-    def __init__(self, reader: LiteralReader, work: Workspace) -> None:
+    def __init__(self, reader: JsonLinesReader, work: Workspace) -> None:
         self._reader = reader
         self._work = work
         self._empty = 0
@@ -163,17 +171,19 @@ class _Games:
             known = frame["game_id"].str.contains(_ID).fill_null(value=False)
             bad = ~(empty | known)
             self._reader.reject(
+                batch,
                 frame.filter(bad).select(
                     "line", reason=pl.lit("bad_id"), field=pl.lit("id"), value="game_id"
-                )
+                ),
             )
             rows.append(frame.filter(known).with_columns(pl.col("game_id").cast(pl.Int64)))
         names = [f.name for f in _FIELDS]
         for frame in rows.batches():
             yield frame.select(names)
-        for doubled in rows.doubled:
-            self._reader.reject(doubled.to_frame().with_columns(reason=pl.lit("duplicate_key")))
-        self._reader.close()
+        if rows.doubled:
+            numbers = pl.concat(rows.doubled).sort().to_numpy()
+            for line, text in self._reader.lines(numbers):
+                self._work.reject(self._reader.original.name, line, "duplicate_key", text)
 
 
 def _whole(name: str) -> pl.Expr:
@@ -332,7 +342,7 @@ def entries_table(
         batches=ahead(reading.batches()),
         file=file.name,
         rows_read=lambda: reading.entries + reading.reader.rejected,
-        stats=lambda: {"users": reading.reader.lines - reading.reader.rejected},
+        stats=lambda: {"users": reading.reader.rows_read - reading.reader.rejected},
         allow_empty=allow_empty,
     )
 
@@ -353,18 +363,19 @@ class _Entries:
 
     def batches(self) -> Iterator[pl.DataFrame]:
         """Frames with the contract's columns."""
-        yield from in_batches((self._taken(batch.frame) for batch in self.reader), _BATCH)
-        self.reader.close()
+        yield from in_batches(map(self._taken, self.reader), _BATCH)
 
-    def _taken(self, users: pl.DataFrame) -> pl.DataFrame:
+    def _taken(self, batch: JsonBatch) -> pl.DataFrame:
         """The sound entries of some users."""
         import polars as pl
 
+        users = batch.frame
         known = users["user_id"].str.contains(_USER)
         self.reader.reject(
+            batch,
             users.filter(~known).select(
                 "line", reason=pl.lit("bad_id"), field=pl.lit("user_id"), value="user_id"
-            )
+            ),
         )
         count = pl.col("entries").list.len()
         found = (
@@ -396,7 +407,7 @@ class _Entries:
             faults.select(
                 "line",
                 "value",
-                file=pl.lit(self.reader.name),
+                file=pl.lit(self.reader.original.name),
                 reason=pl.when(nothing).then(pl.lit("not_object")).otherwise("reason"),
                 field=pl.when(~nothing).then(field),
                 text=pl.format(

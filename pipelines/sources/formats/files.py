@@ -23,7 +23,6 @@ from pipelines.sources._folders import irregular
 __all__ = [
     "UNPACK_LIMITS",
     "Block",
-    "MadeStream",
     "Original",
     "Stream",
     "UnpackLimits",
@@ -143,28 +142,6 @@ class Stream(AbstractContextManager["Stream"]):
         self._raw.close()
         for other in self._closing:
             other.close()
-
-
-class MadeStream(Stream):
-    """A stream whose bytes are made of those of another, which it closes.
-
-    Its ``read`` may give more than it is asked for: whole lines, or longer characters.
-    """
-
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-
-    def after(self, start: Block, size: int) -> Block:
-        """As :meth:`Stream.after`."""
-        # Made in pieces, whose by-products stay in the processor's cache.
-        pieces, made = [start], 0
-        while made < size and (data := self.read(min(_PIECE, size - made))):
-            pieces.append(data)
-            made += len(data)
-        return b"".join(pieces) if made else start
-
-    def __exit__(self, *error: object) -> None:
-        self._stream.__exit__(*error)
 
 
 # zipfile raises NotImplementedError for unknown compression and RuntimeError for passwords.

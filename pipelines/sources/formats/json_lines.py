@@ -31,7 +31,7 @@ from pipelines.sources.formats.lines import (
     line_starts,
     lines_at,
 )
-from pipelines.sources.formats.literals import as_json, literal_lines
+from pipelines.sources.formats.literals import as_json
 
 if TYPE_CHECKING:
     import duckdb
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow
 
-__all__ = ["JsonBatch", "JsonField", "JsonLinesReader", "LiteralReader"]
+__all__ = ["JsonBatch", "JsonField", "JsonLinesReader"]
 
 
 #: The column that numbers combinations of JSON types.
@@ -246,7 +246,7 @@ class JsonBatch:
 
     #: The fields' columns and ``line`` (int64, from 1), without rejected rows.
     frame: pl.DataFrame
-    #: Rejected lines: ``line``, ``reason``, ``field``, ``value``, ``text``.
+    #: Rejected lines: ``line``, ``reason``, ``field``, ``value``.
     faults: pl.DataFrame
     #: Lines of the block, taken or not (count).
     lines: int
@@ -255,6 +255,8 @@ class JsonBatch:
     #: Keys of the columns in the record.
     headers: Mapping[str, str]
     _raw: pyarrow.LargeBinaryArray
+    #: The lines as JSON, where they are Python literals; else the same.
+    _json: pyarrow.LargeBinaryArray
     _first: int
 
     def texts(self, mask: pl.Series) -> pl.Series:
@@ -265,12 +267,13 @@ class JsonBatch:
         """The lines with these numbers as text; bytes that are not UTF-8 are replaced."""
         import polars as pl
 
-        texts = [r.decode("utf-8", "replace").rstrip("\r\n") for r in self.records(lines)]
+        raw = self._raw.take((lines - self._first).to_arrow()).to_pylist()
+        texts = [line.decode("utf-8", "replace").rstrip("\r\n") for line in raw]
         return pl.Series("text", texts, dtype=pl.String)
 
     def records(self, lines: pl.Series) -> list[bytes]:
-        """The lines with these numbers."""
-        taken: list[bytes] = self._raw.take((lines - self._first).to_arrow()).to_pylist()
+        """The lines with these numbers as JSON."""
+        taken: list[bytes] = self._json.take((lines - self._first).to_arrow()).to_pylist()
         return taken
 
 
@@ -285,7 +288,8 @@ class JsonLinesReader:
     ``reject`` is called with frames ``file``, ``line``, ``reason``, ``field``, ``value`` (null if
     the fault is not that of a field) and ``text``. 0 ``threads`` of
     DuckDB take every core, ``max_line`` is the longest line that is taken (bytes), ``block`` is for
-    tests. ``rows_read`` counts lines met so far, taken or rejected.
+    tests. With ``literal``, lines are Python's spelling of a record (:mod:`literals`) or JSON's.
+    ``rows_read`` counts lines met so far, taken or rejected, ``rejected`` the latter.
     """
 
     def __init__(
@@ -296,9 +300,12 @@ class JsonLinesReader:
         *,
         threads: int = 0,
         max_line: int = MAX_LINE,
+        literal: bool = False,
         block: int = _BLOCK,
     ) -> None:
         self.original = original
+        self.rejected = 0
+        self._literal = literal
         self._max_line = max_line
         self.fields = tuple(fields)
         self.rows_read = 0
@@ -315,19 +322,25 @@ class JsonLinesReader:
         Raises :class:`SourceError` if the file is empty, unreadable or cut short, is one JSON
         array, or is not text.
         """
-        import polars as pl
-
-        self.rows_read = 0
+        self.rows_read = self.rejected = 0
         for batch in ahead(self._batches()):
             self.rows_read += batch.lines
             advance(f"reading {self.original.name}", batch.done, self.original.size)
-            if batch.faults.height:
-                self._reject(batch.faults.with_columns(file=pl.lit(self.original.name)))
+            self.reject(batch, batch.faults)
             yield batch
         if not self.rows_read:
             raise SourceError(
                 "the file is empty", where=self.original.name, hint=f"expected {self.expected}"
             )
+
+    def reject(self, batch: JsonBatch, faults: pl.DataFrame) -> None:
+        """Reject lines of a batch: ``line``, ``reason``, ``field`` and ``value``."""
+        import polars as pl
+
+        self.rejected += faults.height
+        if faults.height:
+            file, texts = pl.lit(self.original.name), batch.at(faults[_LINE])
+            self._reject(faults.with_columns(file=file, text=texts))
 
     @property
     def expected(self) -> str:
@@ -368,7 +381,11 @@ class JsonLinesReader:
 
         starts = line_starts(body)
         raw = line_array(body, starts)
-        texts = pa.LargeStringArray.from_buffers(len(raw), *raw.buffers()[1:])
+        made = raw
+        if self._literal:
+            converted = as_json(bytes(body))
+            made = line_array(converted, line_starts(converted))
+        texts = pa.LargeStringArray.from_buffers(len(made), *made.buffers()[1:])
         numbers = pa.array(np.arange(first, first + len(raw), dtype=np.int64))
         table = pa.table({_LINE: numbers, "record": texts})
         ascii_only = int(np.frombuffer(body, dtype=np.uint8).max()) < 128
@@ -383,11 +400,10 @@ class JsonLinesReader:
             faults.append(wrong.filter(~taken))
         read = _asked(connection, self._query, table)
         headers = {field.name: field.key for field in self.fields}
-        batch = JsonBatch(read, _faults([]), len(raw), done, headers, raw, first)
+        batch = JsonBatch(read, _faults([]), len(raw), done, headers, raw, made, first)
         batch.frame, wrong = self._judge(connection, batch)
         if faults or wrong.height:
-            wrong = pl.concat([*faults, wrong], how="diagonal").sort(_LINE)
-            batch.faults = wrong.with_columns(text=batch.at(wrong[_LINE]))
+            batch.faults = pl.concat([*faults, wrong], how="diagonal").sort(_LINE)
         return batch
 
     def _judge(
@@ -400,7 +416,7 @@ class JsonLinesReader:
         here = frame.group_by(SHAPE).agg(line=pl.col(_LINE).min())
         for shape, line in here.iter_rows():
             if shape not in self._shapes:
-                text = str(batch.at(pl.Series([line]))[0])
+                text = batch.records(pl.Series([line]))[0].decode("utf-8", "replace")
                 found = connection.execute(self._types, [text]).fetchone()
                 self._shapes[shape] = Shape.of(found[0] if found else None, self.fields)
         shapes = {shape: self._shapes[shape] for shape in here[SHAPE]}
@@ -511,68 +527,3 @@ def _asked(connection: duckdb.DuckDBPyConnection, query: str, table: pyarrow.Tab
     assert isinstance(frame, pl.DataFrame)
     # Threads hand in their pieces as they finish them.
     return frame if frame[_LINE].is_sorted() else frame.sort(_LINE)
-
-
-#: A line holds all of a user's games (bytes): of the longest published list about 1 MiB.
-_MAX_LITERAL = 16 << 20
-
-
-class LiteralReader:
-    """Rows of one file of literals; iterate once.
-
-    ``reject`` is called by :meth:`close`: only then are the texts fetched, as the parsed JSON is
-    not the line as it stands in the file. The rest is as for :class:`JsonLinesReader`. ``lines``
-    and ``rejected`` count lines so far.
-    """
-
-    def __init__(
-        self,
-        original: Original,
-        fields: Sequence[JsonField],
-        reject: Callable[[pl.DataFrame], None],
-        *,
-        threads: int = 0,
-    ) -> None:
-        self.name = original.name
-        self.rejected = 0
-        self._original = original
-        self._list_rejects = reject
-        self._faults: list[pl.DataFrame] = []
-        self._reader = JsonLinesReader(
-            literal_lines(original),
-            fields,
-            self.reject,
-            threads=threads,
-            max_line=_MAX_LITERAL,
-        )
-
-    @property
-    def lines(self) -> int:
-        """Lines read so far (count)."""
-        return self._reader.rows_read
-
-    def __iter__(self) -> Iterator[JsonBatch]:
-        """Batches of rows, without the rejected ones."""
-        return iter(self._reader)
-
-    def reject(self, faults: pl.DataFrame) -> None:
-        """Reject whole lines: ``line``, ``reason``, and ``field``, ``value`` of a field's fault."""
-        import polars as pl
-
-        self.rejected += faults.height
-        if faults.height:
-            columns = faults.select(c for c in ("line", "reason", "field", "value") if c in faults)
-            self._faults.append(pl.concat([_faults([]), columns], how="diagonal"))
-
-    def close(self) -> None:
-        """List the rejected lines as they stand in the file."""
-        import polars as pl
-
-        if not self._faults:
-            return
-        faults = pl.concat(self._faults).sort("line")
-        texts = [text for _, text in lines_at(self._original, faults["line"].to_numpy(), _BLOCK)]
-        self._list_rejects(
-            faults.with_columns(file=pl.lit(self.name), text=pl.Series(texts, dtype=pl.String))
-        )
-        self._faults = []

@@ -11,14 +11,9 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
-
-from pipelines.errors import SourceError
-from pipelines.sources.formats.files import MadeStream, Original, Stream
-from pipelines.sources.formats.lines import MAX_RECORD
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +21,7 @@ if TYPE_CHECKING:
     Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
     Places: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
-__all__ = ["as_json", "literal_lines"]
+__all__ = ["as_json"]
 
 
 #: Bytes that become JSON at a time. With twice as many, numpy's arrays are so large that their
@@ -62,10 +57,21 @@ def as_json(block: bytes) -> bytes:
     >>> print(as_json(b"{'a': True, u'b': [None, 'it\\'s \\xe9'], 'c': nan}").decode())
     {"a": true,  "b": [null, "it's \u00e9"], "c": null}
     """
-    import numpy as np
-
     if not block.endswith(b"\n"):
         return as_json(block + b"\n")[:-1]
+    parts, done = [], 0
+    while done < len(block):
+        # Whole lines: as many as fit, or a longer one.
+        end = block.rfind(b"\n", done, done + _PIECE) + 1 or block.find(b"\n", done) + 1
+        parts.append(_converted(block[done:end]))
+        done = end
+    return b"".join(parts)
+
+
+def _converted(block: bytes) -> bytes:
+    """Some lines, each with its end, as JSON."""
+    import numpy as np
+
     data = np.frombuffer(block, dtype=np.uint8)
     if data.max() >= min(_MARKS):
         block = block.translate(_UNMARKED)
@@ -180,42 +186,3 @@ def _evaluated(text: bytes) -> bytes:
         return orjson.dumps(paired)
     except (SyntaxError, ValueError):
         return text
-
-
-def literal_lines(original: Original) -> Original:
-    """The same file with its lines as JSON, made as it is read."""
-
-    def opened() -> Stream:
-        return _Literals(original.open(), original.name)
-
-    return replace(original, size=None, open=opened)
-
-
-class _Literals(MadeStream):
-    """Lines of JSON made of lines of literals; a read gives whole lines, however many."""
-
-    def __init__(self, stream: Stream, name: str) -> None:
-        super().__init__(stream)
-        self._name = name
-        self._held: list[bytes] = []
-        self._ended = False
-
-    def read(self, size: int) -> bytes:
-        while not self._ended:
-            data = self._stream.read(min(size, _PIECE))
-            self._ended = not data
-            cut = len(data) if self._ended else data.rfind(b"\n") + 1
-            if not cut and not self._ended:
-                self._held.append(data)
-                if sum(map(len, self._held)) > MAX_RECORD:
-                    raise SourceError(
-                        f"a line is longer than {MAX_RECORD >> 20} MiB",
-                        where=self._name,
-                        hint="expected one record per line",
-                    )
-                continue
-            body = b"".join([*self._held, data[:cut]])
-            self._held = [data[cut:]] if cut < len(data) else []
-            if body:
-                return as_json(body)
-        return b""

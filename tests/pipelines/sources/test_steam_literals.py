@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -14,9 +12,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipelines.sources.formats.files import Original, Stream, plain_file
-from pipelines.sources.formats.lines import line_blocks
-from pipelines.sources.formats.literals import literal_lines
 from pipelines.sources.steam import as_json
 
 #: Text with everything that a string's spelling depends on.
@@ -136,29 +131,12 @@ def test_what_is_no_plain_literal_is_no_json(line: bytes) -> None:
     assert orjson.loads(first) == orjson.loads(last) == {"b": "fine", "c": None}
 
 
-def test_lines_come_out_whole_however_the_bytes_are_cut(tmp_path: Path) -> None:
-    path = tmp_path / "f"
-    records = [{"a": "x'y", "b": n, "c": None} for n in range(5)]
-    path.write_bytes("\r\n".join(map(repr, records)).encode())
-    for size in range(1, 60):
-        with literal_lines(plain_file(path, "f")).open() as stream:
-            found = []
-            while data := stream.read(size):
-                found.append(data)
-        assert [orjson.loads(line) for line in b"".join(found).splitlines()] == records
-
-
-@pytest.mark.parametrize(("block", "many"), [(1, 2_000), (30, 2_000), (1 << 20, 40_000)])
-def test_blocks_hold_whole_lines_though_a_read_gives_more_than_it_is_asked_for(
-    tmp_path: Path, block: int, many: int
-) -> None:
+@pytest.mark.parametrize("long", [1, 200_000])
+def test_lines_stay_in_their_places_in_a_block_of_any_size(long: int) -> None:
     """``[nan]`` grows when it becomes ``[null]``."""
-    path = tmp_path / "f"
-    path.write_bytes(b"{'a': [nan], 'b': 'x'}\n" * many + b"{'a': [nan]}")
-    blocks = list(line_blocks(literal_lines(plain_file(path, "f")), block))
-    assert all(bytes(body).endswith(b"\n") for _, body in blocks[:-1])
-    lines = b"".join(bytes(body) for _, body in blocks).splitlines()
-    assert lines == [b'{"a": [null], "b": "x"}'] * many + [b'{"a": [null]}']
+    lines = [b"{'a': [nan], 'b': '%b'}" % (b"x" * (long if n == 7 else 1)) for n in range(20_000)]
+    made = as_json(b"\n".join(lines)).split(b"\n")
+    assert made == [line.replace(b"'", b'"').replace(b"nan", b"null") for line in lines]
 
 
 def test_nothing_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,11 +147,3 @@ def test_nothing_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     # Only a string with an escape that JSON does not have is handed to Python's parser.
     as_json(b"{'a': '\\101', 'b': f()}")
     assert seen == ["'\\101'"]
-
-
-def test_the_stream_closes_what_it_reads() -> None:
-    raw = io.BytesIO(b"{}")
-    original = Original("f", 2, lambda: Stream(raw, "f", ()))
-    with literal_lines(original).open() as stream:
-        assert stream.read(10) == b"{}"
-    assert raw.closed
