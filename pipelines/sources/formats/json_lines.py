@@ -3,9 +3,8 @@
 One record per line, plain or gzip. DuckDB's and polars' own readers are fast, but a record they
 can't take ends the read or becomes a row of nulls, without its line; they also take ``"5"`` for
 the number 5. So lines are found first, in blocks of a few MiB, and DuckDB returns the values of the
-declared fields of a block's lines and the JSON types that they had. Types are encoded as one number
-per combination: a file has few, and each is checked once. Nothing is done line by line in Python
-but for lines whose values are written in another way than the publisher's, and for rejected ones.
+declared fields of a block's lines, and whether their JSON types are the publisher's. Nothing is
+done line by line in Python but for lines where they are not, and for rejected ones.
 """
 
 from __future__ import annotations
@@ -42,8 +41,9 @@ if TYPE_CHECKING:
 __all__ = ["JsonBatch", "JsonField", "JsonLinesReader"]
 
 
-#: The column that numbers combinations of JSON types.
-SHAPE = "_shape"
+#: The column that says why a line is not taken as DuckDB reads it: ``not_json``, ``not_object``, or
+#: ``odd`` if a value is of another type than the publisher's.
+ODD = "_odd"
 
 Kind = Literal[
     "text", "id", "number", "integer", "time", "boolean", "texts", "records", "object", "json"
@@ -147,77 +147,52 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """Meaning of a combination of JSON types."""
-
-    #: Why such a line is no record; None if it is one.
-    reason: str | None
-    #: Columns with a value that is taken as it is.
-    plain: frozenset[str] = frozenset()
-    #: Columns whose value is read from the record: it has another type, or is required and absent.
-    single: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, kinds: Sequence[str | None] | None, fields: Sequence[JsonField]) -> Shape:
-        """Judge the types of a record and of its fields, as DuckDB names them."""
-        if kinds is None:
-            return cls("not_json")
-        if kinds[0] != "OBJECT":
-            return cls("not_object")
-        plain: set[str] = set()
-        single: set[str] = set()
-        for field, kind in zip(fields, kinds[1:], strict=True):
-            if kind is None or kind == "NULL":
-                if field.required:
-                    single.add(field.name)
-            else:
-                (plain if kind in _KINDS[field.kind][1] else single).add(field.name)
-        return cls(None, frozenset(plain), frozenset(single))
-
-
-def types_query(fields: Sequence[JsonField]) -> str:
-    """The JSON types of one record, given as a parameter, and of its fields."""
-    return f"select {_types(fields, '?')}"
-
-
-def _types(fields: Sequence[JsonField], record: str) -> str:
-    """The JSON types of a record and of its fields; null if it is not JSON."""
-    paths = ", ".join(_path(f.key) for f in fields)
-    return f"try(json_type({record}, ['$', {paths}]))"
-
-
-def shape_query(fields: Sequence[JsonField]) -> str:
-    """Each line of ``block`` with its values and a number for the types of its fields."""
+def values_query(fields: Sequence[JsonField]) -> str:
+    """Each line of ``block`` with the values of its fields, and why it is to be read by itself."""
     types = {f.key: [f.entry] if f.kind == "records" else _KINDS[f.kind][0] for f in fields}
-    structure = orjson.dumps(types).decode()
-    columns = []
-    for field in fields:
+    columns, odd = [], []
+    for place, field in enumerate(fields, start=2):
         value = f"got[{_text(field.key)}]"
         if field.kind == "texts":
             value = f"coalesce({value}, [])"
         elif field.kind in ("json", "object"):
             value = f"cast(nullif({value}, 'null') as varchar)"
         columns.append(f'{value} as "{field.name}"')
+        kind = f"coalesce(types[{place}], 'NULL')"
+        plain = (*_KINDS[field.kind][1], *(() if field.required else ("NULL",)))
+        odd.append(f"{kind} not in ({', '.join(map(_text, plain))})")
+        if field.kind in _SPELLED:
+            odd.append(_SPELLED[field.kind].format(value=f'"{field.name}"', kind=kind))
+    paths = ", ".join(_text(f'$."{f.key}"') for f in fields)
     return f"""
         with made as (
             select
                 line,
-                hash({_types(fields, "record")}) as {SHAPE},
-                try(json_transform(record, {_text(structure)})) as got
+                try(json_type(record, ['$', {paths}])) as types,
+                try(json_transform(record, {_text(orjson.dumps(types).decode())})) as got
             from block
-        )
-        select line, {SHAPE}, {", ".join(columns)} from made
+        ),
+        named as (select line, types, {", ".join(columns)} from made)
+        select
+            * exclude (types),
+            case
+                when types is null then 'not_json'
+                when types[1] <> 'OBJECT' then 'not_object'
+                when {" or ".join(f"coalesce({one}, false)" for one in odd)} then 'odd'
+            end as {ODD}
+        from named
     """  # noqa: S608 (fields are declared in code)
 
 
-def _path(key: str) -> str:
-    """The JSON path of a key of the record, as a SQL string.
-
-    >>> print(_path("also_buy"))
-    '$."also_buy"'
-    """
-    return _text(f'$."{key}"')
+#: Values of the right type that may mean something else: a number that the column can't hold, a
+#: list or an object as text, NaN.
+_SPELLED = {
+    "integer": "{value} is null and {kind} <> 'NULL'",
+    "time": "{value} is null and {kind} <> 'NULL'",
+    "number": "not isfinite({value})",
+    "texts": "len(list_filter({value}, lambda x: regexp_matches(x, '^[\\[{{]'))) > 0",
+    "json": """regexp_matches({value}, '^(?:"\\s*[\\[{{]|NaN$)')""",
+}
 
 
 def _text(value: str) -> str:
@@ -312,9 +287,7 @@ class JsonLinesReader:
         self._reject = reject
         self._threads = threads
         self._block = block
-        self._query = shape_query(self.fields)
-        self._types = types_query(self.fields)
-        self._shapes: dict[int, Shape] = {}
+        self._query = values_query(self.fields)
 
     def __iter__(self) -> Iterator[JsonBatch]:
         """Rows, block by block; those that can't be taken are rejected on the way.
@@ -401,93 +374,39 @@ class JsonLinesReader:
         read = _asked(connection, self._query, table)
         headers = {field.name: field.key for field in self.fields}
         batch = JsonBatch(read, _faults([]), len(raw), done, headers, raw, made, first)
-        batch.frame, wrong = self._judge(connection, batch)
+        batch.frame, wrong = self._read_odd(batch)
         if faults or wrong.height:
             batch.faults = pl.concat([*faults, wrong], how="diagonal").sort(_LINE)
         return batch
 
-    def _judge(
-        self, connection: duckdb.DuckDBPyConnection, batch: JsonBatch
-    ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The rows to take, and the faults of the others."""
+    def _read_odd(self, batch: JsonBatch) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The rows to take, odd ones read from their records, and the faults of the others."""
         import polars as pl
 
-        frame = batch.frame
-        here = frame.group_by(SHAPE).agg(line=pl.col(_LINE).min())
-        for shape, line in here.iter_rows():
-            if shape not in self._shapes:
-                text = batch.records(pl.Series([line]))[0].decode("utf-8", "replace")
-                found = connection.execute(self._types, [text]).fetchone()
-                self._shapes[shape] = Shape.of(found[0] if found else None, self.fields)
-        shapes = {shape: self._shapes[shape] for shape in here[SHAPE]}
-        no_record = pl.col(SHAPE).is_in([n for n, shape in shapes.items() if shape.reason])
-        singly = frame.select(
-            no_record.alias(SHAPE),
-            *(self._is_single(field, shapes).alias(field.name) for field in self.fields),
-        )
-        some = singly.select(pl.any_horizontal(pl.all()))[SHAPE]
-        if not some.any():
-            return frame.drop(SHAPE), _faults([])
-        rows, faults = self._read_singly(frame.filter(some), singly.filter(some), batch, shapes)
-        frame = pl.concat([frame.filter(~some).drop(SHAPE), rows]).sort(_LINE)
-        return frame, _faults(faults)
-
-    @staticmethod
-    def _is_single(field: JsonField, shapes: Mapping[int, Shape]) -> pl.Expr:
-        """Whether the field's value has to be read from the record, row by row."""
-        import polars as pl
-
-        value = pl.col(field.name)
-        single = pl.col(SHAPE).is_in([n for n, s in shapes.items() if field.name in s.single])
-        if field.kind in ("integer", "time"):
-            # A number that the column can't hold has become null.
-            having = [n for n, s in shapes.items() if field.name in s.plain]
-            odd = value.is_null() & pl.col(SHAPE).is_in(having)
-        elif field.kind == "number":
-            odd = ~value.is_finite()
-        elif field.kind == "texts":
-            structured = pl.element().str.contains(r"^[\[{]")
-            odd = value.list.eval(structured).list.any()
-        elif field.kind == "json":
-            odd = value.str.contains(r'^(?:"\s*[\[{]|NaN$)')
-        else:
-            return single
-        return single | odd.fill_null(value=False)
-
-    def _read_singly(
-        self,
-        rows: pl.DataFrame,
-        singly: pl.DataFrame,
-        batch: JsonBatch,
-        shapes: Mapping[int, Shape],
-    ) -> tuple[pl.DataFrame, list[_Fault]]:
-        """Read the marked fields of each row from its record; rows, and faults of the others."""
-        import polars as pl
-
-        names = [f.name for f in self.fields if singly[SHAPE].any() or singly[f.name].any()]
-        columns = {name: rows[name].to_list() for name in names}
-        marks = {name: singly[name].to_list() for name in names}
+        is_odd = batch.frame[ODD].is_not_null()
+        frame = batch.frame.drop(ODD)
+        if not is_odd.any():
+            return frame, _faults([])
         faults: list[_Fault] = []
-        records = zip(batch.records(rows[_LINE]), rows[_LINE], rows[SHAPE], strict=True)
-        for n, (line, number, shape) in enumerate(records):
-            reason = shapes[shape].reason
-            record = _record(line, reason)
+        rows: list[tuple[Any, ...]] = []
+        odd = batch.frame.filter(is_odd).select(_LINE, ODD)
+        for line, (number, why) in zip(batch.records(odd[_LINE]), odd.iter_rows(), strict=True):
+            record = _record(line, None if why == "odd" else why)
             if record is None:
-                faults.append((number, reason if line.strip() else "blank_line", None, None))
+                faults.append((number, why if line.strip() else "blank_line", None, None))
                 continue
+            row: list[Any] = [number]
             for field in self.fields:
-                if reason is None and not (field.name in marks and marks[field.name][n]):
-                    continue
                 value = record.get(field.key)
                 try:
-                    columns[field.name][n] = field.read(value)
+                    row.append(field.read(value))
                 except values.UnreadableError:
                     faults.append((number, field.reason, field.key, values.shown(value)))
                     break
-        rows = rows.drop(SHAPE).with_columns(
-            pl.Series(name, column, dtype=rows.schema[name]) for name, column in columns.items()
-        )
-        return rows.filter(~pl.col(_LINE).is_in([number for number, *_ in faults])), faults
+            else:
+                rows.append(tuple(row))
+        read = pl.DataFrame(rows, schema=frame.schema, orient="row")
+        return pl.concat([frame.filter(~is_odd), read]).sort(_LINE), _faults(faults)
 
 
 #: Line, reason, key and value of a field.
