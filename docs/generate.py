@@ -17,6 +17,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from pipelines.cli._plugins import commands as registered
 from pipelines.cli._plugins import load_command
 from pipelines.cli.group import EXIT_CODES, RootGroup
 from pipelines.config import Section, Settings
@@ -177,9 +178,7 @@ def commands() -> str:
     out.append(f"| exit code | meaning |\n|---|---|\n{codes}\n")
     context = typer.Context(root, info_name="understudy")
     for name in root.list_commands(context):
-        entry = root.registered().get(name)
-        found = root.commands[name] if entry is None else load_command(entry)
-        out.extend(_command(found, f"understudy {name}"))
+        out.extend(_command(load_command(registered()[name]), f"understudy {name}"))
     return "".join(out)
 
 

@@ -10,7 +10,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,60 +46,37 @@ _STALE = 60.0
 #: Longest time between Ctrl-C or SIGTERM and the end of a run (seconds).
 END_AFTER = 8.0
 
-DataOption = Annotated[
-    Path | None, typer.Option("--data", help="Folder of original files (docs/data.md).")
-]
-SourceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--source",
-        help="`sample` (default), or a dataset to download: ml-latest-small, ml-25m, ml-32m, "
-        "ml-1m, ml-100k.",
-    ),
-]
-VariantOption = Annotated[
-    str | None,
-    typer.Option("--variant", help="MovieLens archive in the data folder to use, such as ml-100k."),
-]
+WORLD = {"--data": "world.folder", "--source": "world.source", "--variant": "world.variant"}
+#: Data of one's own.
+OWN = {
+    "--items": "data.own.items",
+    "--ratings": "data.own.ratings",
+    "--users": "data.own.users",
+    "--domain": "data.own.name",
+}
 
 
+@cli.command({**WORLD, **OWN}, rows="steps")
 def run(
-    data: DataOption = None,
-    source: SourceOption = None,
-    variant: VariantOption = None,
+    call: cli.Call,
     job: Annotated[
         str,
         typer.Option(
-            "--job",
             help="everything; one domain: movies, books, games, products or own; ingest; "
-            "personas; or a UI job that publishes no release, such as train_rater or train_policy.",
+            "personas; or a UI job that publishes no release, such as train_rater or train_policy."
         ),
     ] = "everything",
     select: Annotated[
         list[str] | None,
         typer.Option(
-            "--select",
             metavar="ASSET",
             help="Run only this asset of the job, such as movies/items; may be repeated.",
         ),
     ] = None,
-    items: Annotated[
-        Path | None,
-        typer.Option("--items", help="Items of your own: CSV, TSV, Parquet, JSON lines, RecBole."),
-    ] = None,
-    ratings: Annotated[Path | None, typer.Option("--ratings", help="Their ratings.")] = None,
-    users: Annotated[Path | None, typer.Option("--users", help="Their users, if known.")] = None,
     columns: Annotated[
         Path | None,
-        typer.Option("--columns", help="YAML that names their columns, such as `item: ISBN`."),
+        typer.Option(help="YAML that names the columns of own data, such as `item: ISBN`."),
     ] = None,
-    domain: Annotated[
-        str | None, typer.Option("--domain", help="Name of the data of your own and its release.")
-    ] = None,
-    settings: cli.SetOption = None,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Materialise the whole DAG and publish a release of each domain.
 
@@ -107,13 +84,11 @@ def run(
     did not change since the last run are reused, byte for byte. Domains without original
     files are left out and listed.
     """
-    overrides = _overrides(home, settings, data, source, variant)
-    named = {"name": domain, "items": items, "ratings": ratings, "users": users}
-    given = {key: str(value) for key, value in named.items() if value is not None}
-    if given or columns:
-        overrides.setdefault("data", {}).setdefault("own", {}).update(given, **_columns(columns))
-    tree = cli.open_settings(None, config, overrides)
-    shown = _Steps(quiet=as_json)
+    call = _on_source(call)
+    if columns is not None:
+        call = call.also({"data": {"own": {"columns": _columns(columns)}}})
+    tree = call.settings
+    shown = _Steps(quiet=call.quiet)
     from pipelines.store.files import full_disk_errors
 
     with (
@@ -136,34 +111,27 @@ def run(
         shown.unread(plan)
         report = run_jobs(
             plan.jobs,
-            overrides=overrides,
-            config=config,
+            overrides=call.overrides,
+            config=call.config,
             observe=shown.step,
         )
     published = [d for d in plan.domains if not select or f"releases/{d}" in select]
     payload = _payload(report, tree, job, published, plan)
-    cli.emit(payload, lambda screen: _render(screen, payload), as_json=as_json)
+    call.emit(payload, lambda screen: _render(screen, payload))
 
 
+@cli.command({"--port": "runtime.ui_port", **WORLD})
 def ui(
-    port: Annotated[
-        int | None, typer.Option("--port", min=1, max=65_535, help="Port (default 3000).")
-    ] = None,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    data: DataOption = None,
-    source: SourceOption = None,
-    variant: VariantOption = None,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
+    call: cli.Call,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
 ) -> None:
     """Start Dagster's webserver and daemon for the home; Ctrl-C stops both."""
     from pipelines.domains import DOMAINS
     from pipelines.errors import ConfigError
     from pipelines.store.files import full_disk_errors
 
-    overrides = _overrides(home, None, data, source, variant)
-    tree = cli.open_settings(None, config, overrides)
-    number = port or tree.runtime.ui_port
+    call = _on_source(call)
+    tree, number = call.settings, call.settings.runtime.ui_port
     if fault := cli.port_fault(host, number):
         raise ConfigError(
             f"the UI can't listen on {host}:{number}",
@@ -179,15 +147,10 @@ def ui(
     # Made, so that webserver and daemon find it.
     with full_disk_errors(folder), open_instance(folder, *cohorts, domain=own):
         workspace.write_text(WORKSPACE, encoding="utf-8")
-    env = os.environ | {"UNDERSTUDY_HOME": str(tree.runtime.home.resolve())}
-    if config:
-        env["UNDERSTUDY_CONFIG"] = str(config.resolve())
-    if data:
-        env["UNDERSTUDY_WORLD__FOLDER"] = str(data.resolve())
-    if source:
-        env["UNDERSTUDY_WORLD__SOURCE"] = source
-    if variant:
-        env["UNDERSTUDY_WORLD__VARIANT"] = variant
+    env = os.environ | dict(_environment(call.overrides, "UNDERSTUDY_"))
+    env["UNDERSTUDY_HOME"] = str(tree.runtime.home.resolve())
+    if call.config:
+        env["UNDERSTUDY_CONFIG"] = str(call.config.resolve())
     env["DAGSTER_HOME"] = str(folder / "dagster")
     cli.console(stderr=True).print(f"Dagster UI: http://{host}:{number}  (Ctrl-C stops it)")
     # `dg dev`, which Dagster recommends instead, needs a project on disk and is not installed here.
@@ -196,12 +159,10 @@ def ui(
     os.execve(sys.executable, [*args, "-h", host, "-p", str(number)], env)  # noqa: S606
 
 
-def _columns(path: Path | None) -> dict[str, Any]:
+def _columns(path: Path) -> dict[str, str]:
     """The columns that a file names, by meaning."""
     from pipelines.errors import ConfigError
 
-    if path is None:
-        return {}
     try:
         named = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -210,25 +171,27 @@ def _columns(path: Path | None) -> dict[str, Any]:
         raise ConfigError(
             "no map of columns", where=str(path), hint="expected lines such as `item: ISBN`"
         )
-    return {"columns": {str(key): str(value) for key, value in named.items()}}
+    return {str(key): str(value) for key, value in named.items()}
 
 
-def _overrides(
-    home: Path | None,
-    settings: list[str] | None,
-    data: Path | None,
-    source: str | None,
-    variant: str | None,
-) -> dict[str, Any]:
-    out = cli.overrides_of(home, settings or [])
-    if data is not None:
-        out.setdefault("world", {})["folder"] = str(data)
-    if source is not None:
-        out.setdefault("world", {})["source"] = source
-        out["world"].setdefault("folder", None)
-    if variant is not None:
-        out.setdefault("world", {})["variant"] = variant
-    return out
+def _on_source(call: cli.Call) -> cli.Call:
+    """The call on the source that it names, in place of a folder that a file names."""
+    world = call.overrides.get("world", {})
+    if "source" not in world or "folder" in world:
+        return call
+    return call.also({"world": {"folder": None}})
+
+
+def _environment(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    """Variables that set what a call's options set, for another process; paths are absolute."""
+    for key, value in values.items():
+        name = f"{prefix}{key.upper()}"
+        if isinstance(value, Mapping):
+            yield from _environment(value, f"{name}__")
+        elif name == "UNDERSTUDY_WORLD__FOLDER" and value is not None:
+            yield name, str(Path(value).resolve())
+        elif value is not None and name != "UNDERSTUDY_RUNTIME__HOME":
+            yield name, value if isinstance(value, str) else json.dumps(value)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from pipelines.cli import options as cli
 from pipelines.errors import AnswerError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from sim._play import Player
 
 __all__ = ["episode", "episodes"]
@@ -19,9 +21,9 @@ RaterOption = Annotated[
     str,
     typer.Option(
         "--rater",
-        help="Rater: `statistical` (a fitted model of the data), `replay` (the release's stored "
-        "scores), `llm` (the language model that its settings name), another name of "
-        "`scoring.rater`, or file.py:Class of your own.",
+        help="Rater: `statistical` (a fitted model of the data), `replay` (the release's "
+        "stored scores), `llm` (the language model that its settings name), another name"
+        " of `scoring.rater`, or file.py:Class of your own.",
     ),
 ]
 RetrieverOption = Annotated[
@@ -30,32 +32,29 @@ RetrieverOption = Annotated[
 ]
 
 
+@cli.command(rows="steps")
 def episode(
+    call: cli.Call,
     release: cli.ReleaseOption = "latest",
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Longest episode (steps).")] = 10,
+    steps: Annotated[int, typer.Option(min=1, help="Longest episode (steps).")] = 10,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Seed; the same seed gives the same episode.")
+        int, typer.Option(min=0, help="Seed; the same seed gives the same episode.")
     ] = 0,
     policy: Annotated[
         Literal["random", "popular", "best"],
         typer.Option(
-            "--policy",
-            help="Recommended items: random, the most rated, or those that the persona would rate "
-            "highest (an oracle).",
+            help="Recommended items: random, the most rated, or those that the persona would rate"
+            " highest (an oracle)."
         ),
     ] = "popular",
     persona: Annotated[
         str | None,
         typer.Option(
-            "--persona",
-            help="Persona id, such as persona:default:3; default: a sampled persona is drawn.",
+            help="Persona id, such as persona:default:3; default: a sampled persona is drawn."
         ),
     ] = None,
     rater: RaterOption = "statistical",
     retriever: RetrieverOption = "recent",
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Play one episode on a release and print it.
 
@@ -67,59 +66,56 @@ def episode(
     from sim import open_release
     from sim._play import Player
 
-    settings = cli.open_settings(home, config)
     player = Player(
-        open_release(cli.full_ref(release, settings), home=settings.runtime.home),
+        open_release(call.ref(release), home=call.home),
         rater=rater,
         retriever=retriever,
         policy=policy,
         steps=steps,
     )
     opening = player.start(seed=seed, persona=persona)
-    if as_json:
-        played = list(player.play())
-        cli.write_json({**opening, "steps": played, "summary": player.summary()})
+    if not call.quiet:
+        _print(player, opening)  # step by step: a language model takes its time
         return
-    _print(player, opening)
+    played = list(player.play())
+    payload = {**opening, "steps": played, "summary": player.summary()}
+    call.emit(payload, lambda _: None)
 
 
+@cli.command()
 def episodes(
+    call: cli.Call,
     release: cli.ReleaseOption = "latest",
     number: Annotated[
         int, typer.Option("--episodes", min=1, help="Episodes to play (count).")
     ] = 100,
     envs: Annotated[
-        int, typer.Option("--envs", min=1, help="Environments that are stepped together (count).")
+        int, typer.Option(min=1, help="Environments that are stepped together (count).")
     ] = 16,
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Longest episode (steps).")] = 200,
+    steps: Annotated[int, typer.Option(min=1, help="Longest episode (steps).")] = 200,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Seed; the same seed gives the same episodes.")
+        int, typer.Option(min=0, help="Seed; the same seed gives the same episodes.")
     ] = 0,
     policy: Annotated[
         Literal["random", "popular"],
-        typer.Option("--policy", help="Recommended items: random unseen ones, or the most rated."),
+        typer.Option(help="Recommended items: random unseen ones, or the most rated."),
     ] = "random",
     rater: RaterOption = "statistical",
     retriever: RetrieverOption = "recent",
     memory: Annotated[
         Literal["episode", "persistent"],
-        typer.Option("--memory", help="Whether memories last for one episode or persist."),
+        typer.Option(help="Whether memories last for one episode or persist."),
     ] = "episode",
     parquet: Annotated[
-        Path | None, typer.Option("--parquet", help="Write a row per step to this Parquet file.")
+        Path | None, typer.Option(help="Write a row per step to this Parquet file.")
     ] = None,
     minari: Annotated[
         Path | None, cli.folder_option("--minari", "Write a Minari dataset into this folder.")
     ] = None,
     dataset: Annotated[
         str | None,
-        typer.Option(
-            "--dataset", help="Id of the Minari dataset; default: understudy/<domain>-<policy>-v0."
-        ),
+        typer.Option(help="Id of the Minari dataset; default: understudy/<domain>-<policy>-v0."),
     ] = None,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Play many episodes on a release and record them.
 
@@ -131,10 +127,9 @@ def episodes(
     from sim.environment import RecommendationVectorEnv
     from sim.episodes import collect, write_minari, write_parquet
 
-    settings = cli.open_settings(home, config)
     env = RecommendationVectorEnv(
         min(envs, number),
-        open_release(cli.full_ref(release, settings), home=settings.runtime.home),
+        open_release(call.ref(release), home=call.home),
         rater=rater,
         retriever=retriever,
         memory=memory,
@@ -167,19 +162,19 @@ def episodes(
         "parquet": None if written is None else str(written),
         "minari": None if folder is None else str(folder),
     }
-    if as_json:
-        cli.write_json(payload)
-        return
-    screen = cli.console()
-    screen.print(
-        f"{payload['episodes']} episodes, {payload['steps']} steps, mean reward "
-        f"{payload['mean_reward']:.2f} on {payload['scale']}, policy {policy}, seed {seed}",
-        style="bold",
-    )
-    for path in (written, folder):
-        if path is not None:
-            screen.print(f"written: {path}")
-    screen.print(f"{log.metadata['note']} Release {payload['release']}.")
+
+    def render(screen: Console) -> None:
+        screen.print(
+            f"{payload['episodes']} episodes, {payload['steps']} steps, mean reward "
+            f"{payload['mean_reward']:.2f} on {payload['scale']}, policy {policy}, seed {seed}",
+            style="bold",
+        )
+        for path in (written, folder):
+            if path is not None:
+                screen.print(f"written: {path}")
+        screen.print(f"{log.metadata['note']} Release {payload['release']}.")
+
+    call.emit(payload, render)
 
 
 def _print(player: Player, opening: dict[str, Any]) -> None:

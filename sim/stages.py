@@ -265,9 +265,9 @@ def simulation_stage(
 ) -> Stage:
     """The stage of agents that visit recommenders on the latest release of a domain.
 
-    Arguments are those of the command ``understudy agents``. The recommenders are visited one after
-    the other by as many agents each. The first agent of the second one has the number `agents`; it
-    plays the person of agent 0, with its seeds.
+    Arguments are those of the command ``understudy agents run``. The recommenders are visited one
+    after the other by as many agents each. The first agent of the second one has the number
+    `agents`; it plays the person of agent 0, with its seeds.
     """
     config = _plain(locals())
     datasets = tuple(f"simulations.{table}" for table in SIMULATED)
@@ -356,7 +356,7 @@ def experiments_stage(
 ) -> Stage:
     """The stage of experiments on simulated users on the latest release of a domain.
 
-    Arguments are those of the command ``understudy experiment``.
+    Arguments are those of the command ``understudy experiment run``.
     """
     config = _plain(locals())
     datasets = ("experiments.figures", "experiments.comparisons")

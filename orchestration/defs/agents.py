@@ -18,7 +18,7 @@ __all__ = ["AgentsConfig", "DialoguesConfig", "ExperimentsConfig", "simulation_a
 
 
 class AgentsConfig(dg.Config):
-    """Options of ``understudy agents``, run on the latest release of a domain."""
+    """Options of ``understudy agents run``, run on the latest release of a domain."""
 
     domain: str = "movies"
     cast: str = "matched"
@@ -34,7 +34,7 @@ class AgentsConfig(dg.Config):
 
 
 class ExperimentsConfig(dg.Config):
-    """Options of ``understudy experiment``, run on the latest release of a domain."""
+    """Options of ``understudy experiment run``, run on the latest release of a domain."""
 
     domain: str = "movies"
     names: list[str] = Field(default_factory=lambda: ["all"])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pipelines.llm.answers import AnswerStats, AnswerStore, GcReport, StoredAnswer
     from pipelines.llm.engines import Status
 
-answers_app = typer.Typer(no_args_is_help=True)
+answers = cli.group("The answer store: all model calls made so far, indexed by request.")
 #: Characters of an answer shown in a list.
 _EXCERPT = 60
 
@@ -31,14 +31,10 @@ class Which(StrEnum):
     ENGINE_ERROR = "engine_error"
 
 
-@answers_app.callback()
-def answers() -> None:
-    """The answer store: all model calls made so far, indexed by request."""
-
-
-@answers_app.command()
+@answers.command()
+@cli.command(rows="models")
 def stats(
-    home: cli.HomeOption = None, config: cli.ConfigOption = None, as_json: cli.JsonOption = False
+    call: cli.Call,
 ) -> None:
     """Count stored answers by model and status, their tokens, and damaged files.
 
@@ -48,7 +44,7 @@ def stats(
     "statuses", "prompt_tokens", "completion_tokens", "cached_tokens",
     "seconds"}], "problems": [{"file", "reason"}]}.
     """
-    store = _store(home, config)
+    store = _store(call)
     found = store.stats()
     payload = {"folder": str(store.folder), **found.to_dict()}
 
@@ -69,20 +65,19 @@ def stats(
                 f"`understudy answers gc` would drop {found.failed:,} failed rows.", style="dim"
             )
 
-    cli.emit(payload, render, as_json=as_json)
+    call.emit(payload, render)
 
 
-@answers_app.command()
+@answers.command()
+@cli.command(rows="answers")
 def show(
+    call: cli.Call,
     key: Annotated[str, typer.Argument(help="Key or its first digits; default: all.")] = "",
     status: Annotated[
         list[Which] | None, typer.Option(help="Only this status; may be repeated.")
     ] = None,
     model: Annotated[str, typer.Option(help="Only models whose name contains this text.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of answers shown.")] = 20,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Show stored answers, newest first; a single match is shown in full.
 
@@ -92,7 +87,7 @@ def show(
     "finish_reason", "prompt_tokens", "completion_tokens", "cached_tokens",
     "latency", "detail", "max_tokens", "stored_at", "identity", "request"}]}.
     """
-    store = _store(home, config)
+    store = _store(call)
     found = store.select(key=key.lower(), statuses=_statuses(status), model=model, limit=limit)
     payload = {"answers": [answer.to_dict() for answer in found]}
 
@@ -102,29 +97,28 @@ def show(
         elif len(found) == 1:
             _draw_answer(screen, found[0])
         else:
-            grid = cli.table("key", "status", "answer", "model", "age", numeric=["age"])
-            for answer in found:
-                grid.add_row(
-                    answer.key[:12],
-                    answer.status,
-                    _excerpt(answer),
-                    answer.identity.model,
-                    cli.human_age(answer.stored_at.isoformat()),
-                )
-            screen.print(grid)
+            rows = [
+                (a.key[:12], a.status, _excerpt(a), a.identity.model,
+                 cli.human_age(a.stored_at.isoformat()))
+                for a in found
+            ]  # fmt: skip
+            columns = ("key", "status", "answer", "model", "age")
+            screen.print(cli.table(*columns, rows=rows, numeric=["age"]))
             if len(found) == limit:
                 screen.print(f"The newest {limit} are shown; --limit shows more.", style="dim")
 
-    cli.emit(payload, render, as_json=as_json)
+    call.emit(payload, render)
 
 
-@answers_app.command()
+@answers.command()
+@cli.command()
 def gc(
+    call: cli.Call,
     forget: Annotated[
         list[Which] | None,
         typer.Option(
-            help="Also drop all answers with this status, so that these calls are made again; may "
-            "be repeated."
+            help="Also drop all answers with this status, so that these calls are made again; may"
+            " be repeated."
         ),
     ] = None,
     model: Annotated[
@@ -133,9 +127,6 @@ def gc(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only report what would be dropped.")
     ] = False,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Drop answers of failed calls, and keep what can be read of damaged files.
 
@@ -146,39 +137,37 @@ def gc(
     "bytes_after", "set_aside": [{"file", "reason"}], "dry_run"}; in a dry run the
     counts are of what would be dropped.
     """
-    store = _store(home, config)
+    store = _store(call)
     report = store.gc(forget=_statuses(forget), model=model, dry_run=dry_run)
 
     def render(screen: Console) -> None:
         _draw_report(screen, report, store)
 
-    cli.emit(_as_dict(report), render, as_json=as_json)
+    call.emit(_as_dict(report), render)
 
 
-@answers_app.command()
+@answers.command()
+@cli.command()
 def export(
+    call: cli.Call,
     out: Annotated[Path, typer.Option(dir_okay=False, help="Parquet file to write.")],
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Write all stored answers to a Parquet file: one row per answer, with its model.
 
     JSON: {"file", "answers"}.
     """
-    count = _store(home, config).export(out)
+    count = _store(call).export(out)
 
     def render(screen: Console) -> None:
         screen.print(f"{count:,} answers written to {out}", soft_wrap=True)
 
-    cli.emit({"file": str(out), "answers": count}, render, as_json=as_json)
+    call.emit({"file": str(out), "answers": count}, render)
 
 
-def _store(home: Path | None, config: Path | None) -> AnswerStore:
+def _store(call: cli.Call) -> AnswerStore:
     from pipelines.llm.answers import AnswerStore
 
-    settings = cli.open_settings(home, config)
-    return AnswerStore(settings.runtime.home, settings.serving)
+    return AnswerStore(call.home, call.settings.serving)
 
 
 def _statuses(chosen: list[Which] | None) -> list[Status]:
@@ -202,17 +191,13 @@ def _draw_stats(screen: Console, found: AnswerStats) -> None:
         f"{found.answers:,} answers in {found.files:,} files, {cli.human_bytes(found.size)}{span}"
     )
     figures = ["answers", "tokens in", "cached", "tokens out"]
-    grid = cli.table("model", *figures, "not ok", numeric=figures)
-    for entry in found.models:
-        grid.add_row(
-            f"{entry.identity.model}\n{entry.identity.engine}",
-            f"{entry.answers:,}",
-            f"{entry.prompt_tokens:,}",
-            f"{entry.cached_tokens:,}",
-            f"{entry.completion_tokens:,}",
-            "\n".join(f"{n} {s}" for s, n in sorted(entry.statuses.items()) if n and s != "ok"),
-        )
-    screen.print(grid)
+    rows = [
+        (f"{e.identity.model}\n{e.identity.engine}", e.answers, e.prompt_tokens, e.cached_tokens,
+         e.completion_tokens,
+         "\n".join(f"{n} {s}" for s, n in sorted(e.statuses.items()) if n and s != "ok"))
+        for e in found.models
+    ]  # fmt: skip
+    screen.print(cli.table("model", *figures, "not ok", rows=rows, numeric=figures))
 
 
 def _draw_answer(screen: Console, answer: StoredAnswer) -> None:

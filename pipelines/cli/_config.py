@@ -6,28 +6,19 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from pipelines.cli import options as cli
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.console import Console
 
-config_app = typer.Typer(no_args_is_help=True, help="Show the effective settings.")
+config = cli.group("Show the effective settings.")
 
 
-@config_app.callback()
-def config() -> None:
-    """Show the effective settings."""
-
-
-@config_app.command()
+@config.command()
+@cli.command(rows="settings")
 def show(
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    assignments: cli.SetOption = None,
-    as_json: cli.JsonOption = False,
+    call: cli.Call,
 ) -> None:
     """Show every setting, its value and its origin; secrets are masked.
 
@@ -36,7 +27,7 @@ def show(
     """
     from pipelines.config import explain_settings
 
-    settings, origins = explain_settings(config, cli.overrides_of(home, assignments))
+    settings, origins = explain_settings(call.config, call.overrides)
     rows = [
         {**row, "origin": _origin(row["key"], origins)}
         for row in _walk(settings, "", identity=True)
@@ -51,7 +42,7 @@ def show(
             )
         screen.print(grid)
 
-    cli.emit({"settings": rows}, render, as_json=as_json)
+    call.emit({"settings": rows}, render)
 
 
 def _walk(model: BaseModel, prefix: str, *, identity: bool) -> Iterator[dict[str, Any]]:

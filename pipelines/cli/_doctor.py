@@ -494,11 +494,9 @@ def _judged(answer: Answer, seconds: float) -> Finding:
 _STYLE = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
+@cli.command(rows="checks")
 def doctor(
-    settings: cli.SetOption = None,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
+    call: cli.Call,
 ) -> None:
     """Check this installation, machine and language model; exit code 1 if a check fails.
 
@@ -507,32 +505,35 @@ def doctor(
     JSON: {"checks": [{"name", "status": "ok", "warn" or "fail", "found",
     "advice"}], "summary": {"ok", "warn", "fail"}}.
     """
-    tree = cli.open_settings(home, config, settings)
     checks = {**CHECKS, "engines": check_engines}
     rows: list[dict[str, str]] = []
 
     def note(name: str, finding: Finding) -> None:
         rows.append({"name": name, **asdict(finding)})
 
-    with cli.progress_bar("checking", unit="checks", disable=as_json):
+    with call.progress("checking", "checks"):
         for number, (name, check) in enumerate(checks.items()):
             advance(name, number, len(checks) + 1)
-            note(name, check(tree, tree.runtime.folder))
+            note(name, check(call.settings, call.settings.runtime.folder))
         advance("language model", len(checks), len(checks) + 1)
-        for name, finding in model_findings(tree):
+        for name, finding in model_findings(call.settings):
             note(name, finding)
     counts = Counter(str(row["status"]) for row in rows)
     summary = {status: counts[status] for status in _STYLE}
 
     def render(screen: Console) -> None:
-        grid = cli.table("check", "", "found")
-        for row in rows:
-            found = str(row["found"]) + (f"\n→ {row['advice']}" if row["advice"] else "")
-            grid.add_row(str(row["name"]), _mark(str(row["status"])), found)
-        screen.print(grid)
+        cells = [
+            (
+                r["name"],
+                _mark(r["status"]),
+                r["found"] + (f"\n→ {r['advice']}" if r["advice"] else ""),
+            )
+            for r in rows
+        ]
+        screen.print(cli.table("check", "", "found", rows=cells))
         screen.print(", ".join(f"{n} {status}" for status, n in summary.items()))
 
-    cli.emit({"checks": rows, "summary": summary}, render, as_json=as_json)
+    call.emit({"checks": rows, "summary": summary}, render)
     if summary["fail"]:
         raise typer.Exit(1)
 

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
     from pipelines.config import GraphSettings
     from pipelines.graph import Neighbour
-    from pipelines.store import Release
 
-graph_app = typer.Typer(no_args_is_help=True)
+graph = cli.group("Export a release's knowledge graph, or show what is retrieved from it and why.")
 #: Paths named per neighbour in text; JSON has all of them.
 _NAMED = 3
 
@@ -31,13 +30,10 @@ class Format(StrEnum):
     GRAPHML = "graphml"
 
 
-@graph_app.callback()
-def graph() -> None:
-    """Export a release's knowledge graph, or show what is retrieved from it and why."""
-
-
-@graph_app.command()
+@graph.command()
+@cli.command(rows="neighbours")
 def neighbours(
+    call: cli.Call,
     item: Annotated[str, typer.Argument(help="Item id, such as ml:862.")],
     user: Annotated[
         str | None, typer.Option("--user", "-u", help="A human user's or persona's id.")
@@ -45,13 +41,8 @@ def neighbours(
     k: Annotated[
         int | None, typer.Option("-k", min=1, help="Number of neighbours (default: graph.k).")
     ] = None,
-    picture: Annotated[
-        Path | None, typer.Option("--picture", dir_okay=False, help="Also draw a PNG.")
-    ] = None,
+    picture: Annotated[Path | None, typer.Option(dir_okay=False, help="Also draw a PNG.")] = None,
     release: cli.ReleaseOption = "latest",
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Show the items most similar to an item, with own or others' ratings, and why.
 
@@ -63,7 +54,7 @@ def neighbours(
     """
     from pipelines.graph import GraphMemory, neighbourhood_picture, write_bytes
 
-    found = _release(release, home, config)
+    found = call.release(release)
     memory = GraphMemory.open(found)
     nearest = memory.retrieve(user, item, k)
     if picture is not None:
@@ -86,16 +77,12 @@ def neighbours(
         if not nearest:
             screen.print("No path and no embedding leads from it to another item.")
         else:
-            grid = cli.table("item", "title", "rating", "score", "why", numeric=["rating", "score"])
-            for neighbour in nearest:
-                grid.add_row(
-                    neighbour.item_id,
-                    _titled(neighbour),
-                    _rating(neighbour),
-                    f"{neighbour.score:.3f}",
-                    _why(neighbour, memory.settings),
-                )
-            screen.print(grid)
+            rows = [
+                (n.item_id, _titled(n), _rating(n), f"{n.score:.3f}", _why(n, memory.settings))
+                for n in nearest
+            ]
+            columns = ("item", "title", "rating", "score", "why")
+            screen.print(cli.table(*columns, rows=rows, numeric=["rating", "score"]))
             screen.print(
                 f"Ratings on {memory.scale.name}: * is the user's own, others the mean of all "
                 "others. The numbers under `why` add up to the score.",
@@ -104,15 +91,15 @@ def neighbours(
         if picture is not None:
             screen.print(f"picture: {picture}", soft_wrap=True)
 
-    cli.emit(payload, render, as_json=as_json)
+    call.emit(payload, render)
 
 
-@graph_app.command()
+@graph.command()
+@cli.command()
 def export(
+    call: cli.Call,
     form: Annotated[Format, typer.Option("--format", help="recbole: .kg and .link; graphml.")],
-    out: Annotated[
-        Path, typer.Option("--out", help="Folder of the RecBole files, or the GraphML file.")
-    ],
+    out: Annotated[Path, typer.Option(help="Folder of the RecBole files, or the GraphML file.")],
     name: Annotated[str, typer.Option(help="RecBole: name of the dataset.")] = "understudy",
     users: Annotated[
         bool,
@@ -130,16 +117,13 @@ def export(
         typer.Option(metavar="TYPE", help="GraphML: node types to leave out; repeatable."),
     ] = None,
     release: cli.ReleaseOption = "latest",
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Export a release's graph for other tools; special characters in names become %XX.
 
     JSON: {"release", "format", "files"} and for recbole {"triples", "links"},
     for graphml {"center", "nodes", "edges", "truncated"}.
     """
-    found = _release(release, home, config)
+    found = call.release(release)
     triples = found.snapshot("graph_triples").scan()
     items = found.snapshot("items").read(["item_id", "title"])
     domain = found.tables["graph_triples"].dataset.rpartition(".")[0]
@@ -162,7 +146,7 @@ def export(
                 f"{payload['center']}{cut}"
             )
 
-    cli.emit(payload, render, as_json=as_json)
+    call.emit(payload, render)
 
 
 def _recbole(
@@ -207,13 +191,6 @@ def _graphml(
         "edges": made.number_of_edges(),
         "truncated": made.graph["truncated"],
     }
-
-
-def _release(ref: str, home: Path | None, config: Path | None) -> Release:
-    from pipelines.store import Store
-
-    settings = cli.open_settings(home, config)
-    return Store(settings.runtime.home).release(cli.full_ref(ref, settings))
 
 
 def _weights(settings: GraphSettings) -> dict[str, float]:

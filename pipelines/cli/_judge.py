@@ -16,36 +16,29 @@ if TYPE_CHECKING:
 
     from pipelines.store import Release
 
-judge_app = typer.Typer(no_args_is_help=True)
+judge = cli.group(
+    "Blind human judgement of ratings: write questionnaires, aggregate returned sheets."
+)
 
 
-@judge_app.callback()
-def judge() -> None:
-    """Blind human judgement of ratings: write questionnaires, aggregate returned sheets."""
-
-
-@judge_app.command()
+@judge.command()
+@cli.command()
 def export(
-    out: Annotated[Path, typer.Option("--out", help="New or empty folder for the files.")],
+    call: cli.Call,
+    out: Annotated[Path, typer.Option(help="New or empty folder for the files.")],
     release: Annotated[
         list[str] | None,
         typer.Option(
-            "--release",
             metavar="REF",
-            help="Release whose scores are judged (default: the latest); repeat it to compare "
-            "the raters of several releases on the pairs that all of them scored.",
+            help="Release whose scores are judged (default: the latest); repeat it to compare the"
+            " raters of several releases on the pairs that all of them scored.",
         ),
     ] = None,
     cases: Annotated[
         int, typer.Option("--n", min=1, help="(Persona, item) pairs to judge (count).")
     ] = 10,
-    judges: Annotated[
-        int, typer.Option("--judges", min=1, help="Questionnaires to write (count).")
-    ] = 1,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the pairs and their orders.")] = 0,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
+    judges: Annotated[int, typer.Option(min=1, help="Questionnaires to write (count).")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the pairs and their orders.")] = 0,
 ) -> None:
     """Write a blind questionnaire: a page and a sheet per judge, and the key for scoring.
 
@@ -55,12 +48,8 @@ def export(
     JSON: {"folder", "pages", "sheets", "key", "entries", "raters", "explained"}.
     """
     from pipelines.judge import draw_cases, export_questionnaire
-    from pipelines.store import Store
 
-    settings = cli.open_settings(home, config)
-    store = Store(settings.runtime.home)
-    refs = release or [settings.release.name]
-    opened = [store.release(cli.full_ref(ref, settings)) for ref in refs]
+    opened = [call.release(ref) for ref in release or [call.settings.release.name]]
     scores = _scores(opened)
     drawn = draw_cases(
         scores,
@@ -79,7 +68,7 @@ def export(
         "raters": sorted({r.rater for case in drawn for r in case.replies}),
         "explained": all(r.explanation for case in drawn for r in case.replies),
     }
-    cli.emit(payload, lambda screen: _render_export(screen, payload), as_json=as_json)
+    call.emit(payload, lambda screen: _render_export(screen, payload))
 
 
 def _scores(releases: list[Release]) -> dict[str, pl.DataFrame]:
@@ -104,13 +93,12 @@ def _render_export(screen: Console, payload: dict[str, Any]) -> None:
     screen.print(f"  understudy judge score {payload['folder']} <returned sheets>", soft_wrap=True)
 
 
-@judge_app.command()
+@judge.command()
+@cli.command(rows="raters")
 def score(
+    call: cli.Call,
     folder: Annotated[Path, typer.Argument(help="Folder of the export, or its key.json.")],
     sheets: Annotated[list[Path], typer.Argument(help="Returned CSV sheets.")],
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Aggregate returned sheets: mean grade per rater, and the judges' agreement.
 
@@ -119,18 +107,18 @@ def score(
     """
     from pipelines.judge import score_sheets
 
-    cli.open_settings(home, config)  # every command reports faulty settings
     key = folder if folder.is_file() else folder / "key.json"
     payload = asdict(score_sheets(key, sheets))
-    cli.emit(payload, lambda screen: _render_score(screen, payload), as_json=as_json)
+    call.emit(payload, lambda screen: _render_score(screen, payload))
 
 
 def _render_score(screen: Console, payload: dict[str, Any]) -> None:
-    rows = cli.table("rater", "mean", "95 % interval", "grades", numeric=("mean", "grades"))
-    for row in payload["raters"]:
-        interval = f"{row['low']:.2f} to {row['high']:.2f}"
-        rows.add_row(row["rater"], f"{row['mean']:.2f}", interval, str(row["grades"]))
-    screen.print(rows)
+    rows = [
+        (r["rater"], f"{r['mean']:.2f}", f"{r['low']:.2f} to {r['high']:.2f}", str(r["grades"]))
+        for r in payload["raters"]
+    ]
+    columns = ("rater", "mean", "95 % interval", "grades")
+    screen.print(cli.table(*columns, rows=rows, numeric=("mean", "grades")))
     alpha = payload["alpha"]
     agreement = "not measurable: no reply has two grades" if alpha is None else f"{alpha:.2f}"
     screen.print(

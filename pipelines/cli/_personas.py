@@ -1,4 +1,4 @@
-"""``understudy personas``: write a cohort of synthetic users from the command line."""
+"""``understudy personas``: write cohorts of synthetic users, and show them."""
 
 from __future__ import annotations
 
@@ -13,49 +13,34 @@ from pipelines.cli import options as cli
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipelines.config import Settings
     from pipelines.store import CheckRecord, Snapshot
 
 #: Personas shown, and characters of each description.
 _SHOWN, _EXCERPT = 3, 400
 
 
-def personas(
-    cohort: Annotated[
-        str | None,
-        typer.Option(
-            "--cohort",
-            help="Name of the cohort; a name that begins with `books`, `games` or `products` "
-            "selects that domain, `imported` reads the world's persona files. "
-            "Default: personas.cohort.",
-        ),
-    ] = None,
-    count: Annotated[
-        int | None, typer.Option("--n", help="Personas (default: personas.count).")
-    ] = None,
-    writer: Annotated[
-        str | None,
-        typer.Option(
-            "--writer", help="`statistical` (no model) or `model` (the configured engine)."
-        ),
-    ] = None,
-    settings: cli.SetOption = None,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
-) -> None:
+personas = cli.group(
+    "Synthetic users: write a cohort of them, show those of a cohort.", former="write"
+)
+
+CohortOption = {"--cohort": "personas.cohort"}
+
+
+@personas.command()
+@cli.command({**CohortOption, "--n": "personas.count", "--writer": "personas.writer"})
+def write(call: cli.Call) -> None:
     """Write a cohort of personas, check it, and add it to the store.
 
-    The same cohort, number, seed and writer give the same table. Texts that a model wrote before
-    an interruption are kept: the same command resumes there. Failed checks are listed and block
-    everything downstream of the table.
+    A cohort whose name begins with `books`, `games` or `products` is of that domain; `imported`
+    reads the world's persona files. The same cohort, number, seed and writer give the same table.
+    Texts that a model wrote before an interruption are kept: the same command resumes there.
+    Failed checks are listed and block everything downstream of the table.
 
     JSON: {"cohort", "personas", "seconds", "per_minute", "version", "writing", "checks":
     {"passed", "failed", "warned", "not_applicable"}, "sample": rows of the table}.
     """
-    tree = _settings(cohort, count, writer, settings, home, config)
-    payload = _write(tree, quiet=as_json)
-    cli.emit(payload, lambda screen: _render(screen, payload), as_json=as_json)
+    payload = _write(call)
+    call.emit(payload, lambda screen: _render(screen, payload))
     if payload["checks"]["failed"]:
         from pipelines.errors import ContractError
 
@@ -66,33 +51,60 @@ def personas(
         )
 
 
-def _settings(
-    cohort: str | None,
-    count: int | None,
-    writer: str | None,
-    settings: list[str] | None,
-    home: Any,
-    config: Any,
-) -> Settings:
-    overrides = cli.overrides_of(home, settings or [])
-    given = {"cohort": cohort, "count": count, "writer": writer}
-    section = overrides.setdefault("personas", {})
-    section.update({key: value for key, value in given.items() if value is not None})
-    return cli.open_settings(None, config, overrides)
+@personas.command()
+@cli.command(CohortOption, rows="personas")
+def show(
+    call: cli.Call,
+    persona: Annotated[
+        str, typer.Argument(help="Only this persona, such as persona:default:3.")
+    ] = "",
+    number: Annotated[int, typer.Option("--n", min=1, help="Personas shown (count).")] = _SHOWN,
+) -> None:
+    """Show the personas of a cohort in the store.
+
+    JSON: {"cohort", "version", "count", "personas": rows of the table}.
+    """
+    import polars as pl
+
+    from pipelines.domains import cohort_domain
+    from pipelines.errors import ConfigError
+
+    cohort = persona.split(":")[1] if persona.count(":") == 2 else call.settings.personas.cohort
+    dataset = f"{cohort_domain(cohort, call.settings.personas.domain)}.personas"
+    snapshot = call.store().current(dataset)
+    rows = snapshot.scan().filter(pl.col("cohort") == cohort)
+    count = rows.select(pl.len()).collect().item()
+    if persona:
+        rows = rows.filter(pl.col("persona_id") == persona)
+    shown = rows.head(number).collect().to_dicts()
+    if not shown:
+        raise ConfigError(
+            f"no persona {persona}" if count else f"no cohort {cohort}",
+            where=f"{dataset}@{snapshot.version}",
+            hint="`understudy personas write` writes a cohort",
+        )
+    payload = {"cohort": cohort, "version": snapshot.version, "count": count, "personas": shown}
+
+    def render(screen: Console) -> None:
+        for row in shown:
+            _draw(screen, row, whole=bool(persona))
+        screen.print(f"{len(shown):,} of {count:,} personas of the cohort {cohort}, {dataset}")
+
+    call.emit(payload, render)
 
 
-def _write(tree: Settings, *, quiet: bool) -> dict[str, Any]:
+def _write(call: cli.Call) -> dict[str, Any]:
     instructions.fix()  # before NumPy is loaded
     from pipelines.domains import cohort_domain
     from pipelines.stages import PipelineContext, build, check, check_models, stage_of
-    from pipelines.store import Store
 
-    store, name = Store(tree.runtime.home), tree.personas.cohort
+    tree, store = call.settings, call.store()
+    name = tree.personas.cohort
     dataset = f"{cohort_domain(name, tree.personas.domain)}.personas"
     check_models([stage_of(dataset)], store, tree, name)
     began = time.perf_counter()
     context = PipelineContext.of(store, tree)
-    with cli.progress_bar("personas", disable=quiet):
+    with call.progress("personas"):
         built = build(stage_of(dataset), context, cohort=name)
     seconds = time.perf_counter() - began
     checks = check(context, dataset) or []
@@ -128,23 +140,34 @@ def _sample(snapshot: Snapshot, cohort: str) -> list[dict[str, Any]]:
     return rows.to_dicts()
 
 
+def _draw(screen: Console, row: dict[str, Any], *, whole: bool = False) -> None:
+    """A persona's attributes and the beginning of its description, or all of it."""
+    from rich.markup import escape
+
+    who = ", ".join(str(row[key]) for key in ("name", "age", "job", "hobby") if row[key])
+    screen.print(f"[bold]{escape(row['persona_id'])}[/]  {escape(who)}", markup=True)
+    text = row["description"]
+    cut = len(text) > _EXCERPT and not whole
+    screen.print((text[:_EXCERPT] + "…" if cut else text) + "\n")
+
+
 def _render(screen: Console, payload: dict[str, Any]) -> None:
     from rich.markup import escape
 
     for row in payload["sample"]:
-        who = ", ".join(str(row[key]) for key in ("name", "age", "job", "hobby") if row[key])
-        screen.print(f"[bold]{escape(row['persona_id'])}[/]  {escape(who)}", markup=True)
-        text = row["description"]
-        screen.print(text[:_EXCERPT] + ("…" if len(text) > _EXCERPT else "") + "\n")
-    facts = cli.table("what", "value", numeric=("value",))
-    facts.add_row("personas", f"{payload['personas']:,}")
-    facts.add_row("seconds", f"{payload['seconds']:.1f}")
-    facts.add_row("personas per minute", f"{payload['per_minute']:,}")
-    for key, value in payload["writing"].items():
-        if isinstance(value, str | int | float):
-            facts.add_row(key.replace("_", " "), str(value))
-    facts.add_row("version of the table", payload["version"])
-    screen.print(facts)
+        _draw(screen, row)
+    facts = [
+        ("personas", payload["personas"]),
+        ("seconds", f"{payload['seconds']:.1f}"),
+        ("personas per minute", payload["per_minute"]),
+        *(
+            (key.replace("_", " "), str(value))
+            for key, value in payload["writing"].items()
+            if isinstance(value, str | int | float)
+        ),
+        ("version of the table", payload["version"]),
+    ]
+    screen.print(cli.table("what", "value", rows=facts, numeric=("value",)))
     checks = payload["checks"]
     screen.print(f"Checks: {cli.shown_outcomes(checks)}.  Store: {payload['home']}")
     for mark, listed in (("[red]✗[/]", checks["failed"]), ("[yellow]![/]", checks["warned"])):

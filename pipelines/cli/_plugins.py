@@ -1,9 +1,9 @@
-"""Commands of higher layers, found through entry points and loaded only when called."""
+"""The commands: those of this package and those registered by others, loaded when called."""
 
 from __future__ import annotations
 
-import ast
 import importlib.util
+import re
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -20,6 +20,23 @@ if TYPE_CHECKING:
 
 #: Entry-point group: name of the command = ``module:function`` or ``module:typer_app``.
 GROUP = "understudy.commands"
+#: Commands of this package, which need no entry points.
+_OWN = {
+    "status": "_status:status",
+    "release": "_release:release",
+    "report": "_report:report",
+    "graph": "_graph:graph",
+    "answers": "_answers:answers",
+    "judge": "_judge:judge",
+    "models": "_models:models",
+    "personas": "_personas:personas",
+    "match": "_match:match",
+    "gc": "_maintenance:gc",
+    "backup": "_maintenance:backup",
+    "restore": "_maintenance:restore",
+    "doctor": "_doctor:doctor",
+    "config": "_config:config",
+}
 
 
 @cache
@@ -28,17 +45,31 @@ def plugin_commands() -> dict[str, EntryPoint]:
     return {e.name: e for e in sorted(entry_points(group=GROUP), key=lambda e: e.name)}
 
 
-def help_line(entry: EntryPoint) -> str:
-    """First line of the command's docstring, read from its source without importing it.
+def commands() -> dict[str, EntryPoint]:
+    """All commands by name; nobody else's replaces one of this package."""
+    own = {n: EntryPoint(n, f"pipelines.cli.{place}", GROUP) for n, place in _OWN.items()}
+    return {**plugin_commands(), **own}
 
-    Importing would cost seconds (an orchestrator, an environment library) for one line.
+
+@cache
+def help_line(entry: EntryPoint) -> str:
+    """First line of the command's help, read from its source without importing or parsing it.
+
+    Importing would cost seconds (an orchestrator, an environment library) for one line, parsing
+    all modules twice the time of the help.
     """
     path = _source(entry.module)
     if path is not None:
-        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
-        doc = _docstring(tree, entry.attr.partition(".")[0])
-        if doc:
-            return doc.strip().splitlines()[0]
+        name = re.escape(entry.attr.partition(".")[0])
+        text = path.read_text(encoding="utf-8")
+        # A function's docstring, or `name = cli.group("...")`, `name = typer.Typer(help="...")`.
+        for pattern in (
+            rf'^def {name}\(.*?^\) -> None:\n    r?"""(.*?)(?:\n|""")',
+            rf"^def {name}\([^\n]*\) -> None:\n    r?\"\"\"(.*?)(?:\n|\"\"\")",
+            rf'^{name} = [\w.]+\(\s*(?:help=)?"(.*?)"[,)\n]',
+        ):
+            if found := re.search(pattern, text, re.MULTILINE | re.DOTALL):
+                return found[1].strip()
     return f"(from {entry.module})"
 
 
@@ -83,17 +114,3 @@ def _candidates(folders: list[Path], rest: list[str]) -> Iterator[Path]:
         yield base / "__init__.py"
         if rest:
             yield base.with_suffix(".py")
-
-
-def _docstring(tree: ast.Module, name: str) -> str | None:
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name == name:
-            return ast.get_docstring(node)
-        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
-            continue
-        if any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
-            # `app = typer.Typer(help="…")`
-            for keyword in node.value.keywords:
-                if keyword.arg == "help" and isinstance(keyword.value, ast.Constant):
-                    return str(keyword.value.value)
-    return None

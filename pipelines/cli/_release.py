@@ -15,31 +15,23 @@ from pipelines.markdown import terminal_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipelines.config import Settings
     from pipelines.store import Release, ReleaseDiff, Store, TableDiff
 
-release_app = typer.Typer(no_args_is_help=True)
+release = cli.group("List, show, verify, push, compare and export releases.")
 
 
-@release_app.callback()
-def release() -> None:
-    """List, show, verify, push, compare and export releases."""
-
-
-@release_app.command("list")
+@release.command("list")
+@cli.command(rows="releases")
 def list_(
+    call: cli.Call,
     name: Annotated[str | None, typer.Argument(help="Only releases of this name.")] = None,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """List releases, newest first.
 
     JSON: {"releases": [{"name", "version", "latest", "world",
     "created_at", "tables", "rows", "bytes"}]}.
     """
-    settings = cli.open_settings(home, config)
-    store = _store(settings)
+    store = call.store()
     releases = store.releases(name)
     if name is not None and not releases:
         store.release(name)  # raises, naming what there is
@@ -51,28 +43,22 @@ def list_(
             screen.print("No release yet: `understudy run` makes one.")
             return
         numbers = ["tables", "rows", "size", "age"]
-        grid = cli.table("release", "world", *numbers, numeric=numbers)
-        for row in rows:
-            grid.add_row(
-                f"{row['name']}@{row['version']}" + (" (latest)" if row["latest"] else ""),
-                row["world"],
-                str(row["tables"]),
-                f"{row['rows']:,}",
-                cli.human_bytes(row["bytes"]),
-                cli.human_age(row["created_at"]),
-            )
-        screen.print(grid)
+        cells = [
+            (f"{r['name']}@{r['version']}" + (" (latest)" if r["latest"] else ""), r["world"],
+             r["tables"], r["rows"], cli.human_bytes(r["bytes"]), cli.human_age(r["created_at"]))
+            for r in rows
+        ]  # fmt: skip
+        screen.print(cli.table("release", "world", *numbers, rows=cells, numeric=numbers))
 
-    cli.emit({"releases": rows}, render, as_json=as_json)
+    call.emit({"releases": rows}, render)
 
 
-@release_app.command()
+@release.command()
+@cli.command(rows="tables")
 def show(
+    call: cli.Call,
     release: cli.RefArgument = "latest",
     card: Annotated[bool, typer.Option("--card", help="Print the whole dataset card.")] = False,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Show a release: its tables, checks and dataset card.
 
@@ -84,8 +70,7 @@ def show(
     "details"}], "unjudged": [{"dataset", "name", "reason"}]},
     "settings", "card"}.
     """
-    settings = cli.open_settings(home, config)
-    found = _store(settings).release(cli.full_ref(release, settings))
+    found = call.release(release)
     payload = _describe(found)
 
     def render(screen: Console) -> None:
@@ -98,18 +83,17 @@ def show(
         if excerpt != whole:
             screen.print("\nThe whole dataset card: --card.")
 
-    cli.emit(payload, render, as_json=as_json)
+    call.emit(payload, render)
 
 
-@release_app.command()
+@release.command()
+@cli.command(rows="figures")
 def population(
+    call: cli.Call,
     release: cli.RefArgument = "latest",
     page: Annotated[
-        Path | None, typer.Option("--page", help="Write an HTML page with plots to this file.")
+        Path | None, typer.Option(help="Write an HTML page with plots to this file.")
     ] = None,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Compare a release's personas with people who rated the same items.
 
@@ -122,8 +106,7 @@ def population(
     from pipelines.markdown import html_page
     from pipelines.raters import population_markdown, population_pictures, population_rows
 
-    settings = cli.open_settings(home, config)
-    found = _store(settings).release(cli.full_ref(release, settings))
+    found = call.release(release)
     if "population" not in found.tables:
         raise ReleaseError(
             "the release has no population report",
@@ -148,25 +131,22 @@ def population(
         screen.print(facts["statement"])
         # The ratios are on the page and in the JSON: four columns need more than 80 characters.
         numbers = ("personas", "people")
-        grid = cli.table("figure", *numbers, numeric=numbers)
-        for name, unit, *cells in population_rows(rows):
-            grid.add_row(f"{name} ({unit})", *cells[:2])
-        screen.print(grid)
+        shown = [(f"{name} ({unit})", *cells[:2]) for name, unit, *cells in population_rows(rows)]
+        screen.print(cli.table("figure", *numbers, rows=shown, numeric=numbers))
         if page is not None:
             screen.print(f"Page: {page}")
 
-    cli.emit(payload, render, as_json=as_json)
+    call.emit(payload, render)
 
 
-@release_app.command()
+@release.command()
+@cli.command()
 def verify(
+    call: cli.Call,
     release: cli.RefArgument = "latest",
     lineage: Annotated[
         bool, typer.Option("--lineage", help="Also verify every upstream snapshot of the tables.")
     ] = False,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Re-read every file of a release and compare its hash; exit code 5 on a mismatch.
 
@@ -176,10 +156,9 @@ def verify(
     JSON: {"release", "ok", "files", "bytes", "upstream", "originals",
     "problems": []}; with problems, an error document whose details list them.
     """
-    settings = cli.open_settings(home, config)
-    store = _store(settings)
-    found = store.release(cli.full_ref(release, settings))
-    with cli.progress_bar(f"verifying {found}", unit="bytes", disable=as_json):
+    store = call.store()
+    found = store.release(call.ref(release))
+    with call.progress(f"verifying {found}", "bytes"):
         report = store.verify(found, lineage=lineage)
     if not report.ok:
         first, *others = report.problems
@@ -189,15 +168,8 @@ def verify(
             hint="restore it from a copy, or publish again",
             details={"release": report.release, "problems": list(report.problems)},
         )
-    payload = {
-        "release": report.release,
-        "ok": True,
-        "files": report.files,
-        "bytes": report.bytes,
-        "upstream": report.upstream,
-        "originals": report.originals,
-        "problems": [],
-    }
+    counts = {n: getattr(report, n) for n in ("files", "bytes", "upstream", "originals")}
+    payload = {"release": report.release, "ok": True, **counts, "problems": []}
 
     def render(screen: Console) -> None:
         read = f"{report.files} files, {cli.human_bytes(report.bytes)}"
@@ -208,11 +180,13 @@ def verify(
                 f"{report.originals} original files were not read."
             )
 
-    cli.emit(payload, render, as_json=as_json)
+    call.emit(payload, render)
 
 
-@release_app.command()
+@release.command()
+@cli.command()
 def push(
+    call: cli.Call,
     target: Annotated[
         str,
         typer.Argument(
@@ -220,9 +194,6 @@ def push(
         ),
     ],
     release: cli.RefArgument = "latest",
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Copy a release to an object store, from where open_release("s3://…") reads it.
 
@@ -232,10 +203,9 @@ def push(
 
     JSON: {"release", "address", "files", "bytes", "uploaded_files", "uploaded_bytes"}.
     """
-    settings = cli.open_settings(home, config)
-    store = _store(settings)
-    found = store.release(cli.full_ref(release, settings))
-    with cli.progress_bar(f"pushing {found}", unit="bytes", disable=as_json):
+    store = call.store()
+    found = store.release(call.ref(release))
+    with call.progress(f"pushing {found}", "bytes"):
         pushed = store.push(found, target)
 
     def render(screen: Console) -> None:
@@ -245,28 +215,25 @@ def push(
             soft_wrap=True,
         )
 
-    cli.emit({"release": str(found), **asdict(pushed)}, render, as_json=as_json)
+    call.emit({"release": str(found), **asdict(pushed)}, render)
 
 
 #: Shifts shown in the terminal: the index at least, and how many of a table.
 _SHIFTED, _MOST_SHIFTS = 0.01, 3
 
 
-@release_app.command()
+@release.command()
+@cli.command(rows="tables")
 def diff(
+    call: cli.Call,
     a: Annotated[str, typer.Argument(help=cli.REF_HELP, autocompletion=cli.complete_refs)],
     b: Annotated[
         str, typer.Argument(help="The release to compare with.", autocompletion=cli.complete_refs)
     ],
-    page: Annotated[
-        Path | None, typer.Option("--page", help="Write a page with plots to this file.")
-    ] = None,
+    page: Annotated[Path | None, typer.Option(help="Write a page with plots to this file.")] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Compare releases of different domains.")
     ] = False,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Show what changed from release A to release B, table by table, and why.
 
@@ -282,11 +249,10 @@ def diff(
     """
     from pipelines.graph import write_bytes
 
-    settings = cli.open_settings(home, config)
-    store = _store(settings)
-    first, second = (store.release(cli.full_ref(ref, settings)) for ref in (a, b))
-    with cli.progress_bar("comparing", disable=as_json):
-        memory = settings.runtime.memory_limit_mb
+    store = call.store()
+    first, second = (store.release(call.ref(ref)) for ref in (a, b))
+    with call.progress("comparing"):
+        memory = call.settings.runtime.memory_limit_mb
         found = store.diff(first, second, memory_limit_mb=memory, force=force)
     if page is not None:
         write_bytes(page, _diff_page(found).encode())
@@ -304,20 +270,20 @@ def diff(
             screen.print("All tables have the same versions.")
             return
         numbers = ["rows", "added", "removed", "changed"]
-        grid = cli.table("table", "", *numbers, numeric=numbers)
-        for t in found.tables.values():
-            rows = f"{t.rows_before:,} → {t.rows_after:,}"
-            counts = (t.rows_added, t.rows_removed, t.rows_changed)
-            shown = ["" if t.status != "changed" else _count(n) for n in counts]
-            grid.add_row(t.table, t.status, rows, *shown)
-        screen.print(grid)
+        rows = [
+            (t.table, t.status, f"{t.rows_before:,} → {t.rows_after:,}",
+             *("" if t.status != "changed" else "?" if n is None else n
+               for n in (t.rows_added, t.rows_removed, t.rows_changed)))
+            for t in found.tables.values()
+        ]  # fmt: skip
+        screen.print(cli.table("table", "", *numbers, rows=rows, numeric=numbers))
         for t in found.tables.values():
             for line in _changes(t):
                 screen.print(line)
         if page is not None:
             screen.print(f"Page: {page}")
 
-    cli.emit(payload, render, as_json=as_json)
+    call.emit(payload, render)
 
 
 def _changes(t: TableDiff) -> list[str]:
@@ -374,8 +340,10 @@ def complete_formats(incomplete: str) -> list[str]:
     return [name for name in formats() if name.startswith(incomplete)]
 
 
-@release_app.command()
+@release.command()
+@cli.command()
 def export(
+    call: cli.Call,
     form: Annotated[
         str,
         typer.Option(
@@ -387,19 +355,15 @@ def export(
     release: cli.RefArgument = "latest",
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", help="Folder to create; default: <name>-<format> in the current folder."
-        ),
+        typer.Option(help="Folder to create; default: <name>-<format> in the current folder."),
     ] = None,
     users: Annotated[
         Literal["personas", "people"],
-        typer.Option(
-            "--users", help="movielens, recbole, lenskit: users whose ratings are exported."
-        ),
+        typer.Option(help="movielens, recbole, lenskit: users whose ratings are exported."),
     ] = "personas",
     rating: Annotated[
         Literal["sample", "expected", "mode"],
-        typer.Option("--rating", help="A persona's rating: seeded draw, mean, or most probable."),
+        typer.Option(help="A persona's rating: seeded draw, mean, or most probable."),
     ] = "sample",
     with_texts: Annotated[
         bool,
@@ -408,16 +372,13 @@ def export(
         ),
     ] = False,
     episodes: Annotated[
-        int, typer.Option("--episodes", min=1, help="minari: episodes of random choices (count).")
+        int, typer.Option(min=1, help="minari: episodes of random choices (count).")
     ] = 100,
-    steps: Annotated[
-        int, typer.Option("--steps", min=1, help="minari: longest episode (steps).")
-    ] = 50,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="minari: seed.")] = 0,
+    steps: Annotated[int, typer.Option(min=1, help="minari: longest episode (steps).")] = 50,
+    seed: Annotated[int, typer.Option(min=0, help="minari: seed.")] = 0,
     push: Annotated[
         str | None,
         typer.Option(
-            "--push",
             metavar="OWNER/NAME",
             help="huggingface: also upload to this dataset (private if new; token in HF_TOKEN).",
         ),
@@ -428,9 +389,6 @@ def export(
             "--may-redistribute", help="Confirm that the terms of all sources allow the upload."
         ),
     ] = False,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Export a release in the file format of another tool.
 
@@ -445,11 +403,10 @@ def export(
 
     if push is not None and form != "huggingface":
         raise ConfigError("only huggingface can be uploaded", where=f"--format {form}")
-    settings = cli.open_settings(home, config)
-    found = _store(settings).release(cli.full_ref(release, settings))
+    found = call.release(release)
     target = out or Path(f"{found.name}-{form}")
     options = ExportOptions(users, rating, with_texts, episodes, steps, seed)
-    with cli.progress_bar(f"exporting {found.name}", unit="rows", disable=as_json):
+    with call.progress(f"exporting {found.name}", "rows"):
         written = export_release(found, form, target, options)
     pushed = None if push is None else push_to_hub(target, push, found, permitted=may_redistribute)
     payload = {**written, "folder": str(target), "pushed": pushed}
@@ -466,13 +423,7 @@ def export(
         if pushed:
             screen.print(f"uploaded: {pushed}")
 
-    cli.emit(payload, render, as_json=as_json)
-
-
-def _store(settings: Settings) -> Store:
-    from pipelines.store import Store
-
-    return Store(settings.runtime.home)
+    call.emit(payload, render)
 
 
 def _latest(store: Store, name: str) -> Release | None:
@@ -552,11 +503,12 @@ def _render_release(payload: dict[str, Any], screen: Console) -> None:
     screen.print(f"world {payload['world']}, published {payload['created_at']}")
     screen.print(f"lock file {payload['path']}", soft_wrap=True)
     screen.print()
-    grid = cli.table("table", "version", "rows", "size", numeric=["rows", "size"])
-    for row in payload["tables"]:
-        size = cli.human_bytes(row["bytes"])
-        grid.add_row(row["table"], row["version"], f"{row['rows']:,}", size)
-    screen.print(grid)
+    rows = [
+        (r["table"], r["version"], r["rows"], cli.human_bytes(r["bytes"]))
+        for r in payload["tables"]
+    ]
+    columns = ("table", "version", "rows", "size")
+    screen.print(cli.table(*columns, rows=rows, numeric=["rows", "size"]))
     if payload["cohorts"]:
         counts = ", ".join(f"{name} {count:,}" for name, count in payload["cohorts"].items())
         screen.print(f"\ncohorts of personas: {counts}", markup=False)
@@ -566,7 +518,3 @@ def _render_release(payload: dict[str, Any], screen: Console) -> None:
     screen.print(f"checks: {cli.shown_outcomes(checks)}" + (f" ({by_kind})" if by_kind else ""))
     for failure in checks["failures"]:
         screen.print(f"  {failure['severity']}: {failure['dataset']} {failure['name']}")
-
-
-def _count(count: int | None) -> str:
-    return "?" if count is None else f"{count:,}"

@@ -13,23 +13,19 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+@cli.command()
 def report(
+    call: cli.Call,
     release: cli.RefArgument = "latest",
     html: Annotated[bool, typer.Option("--html", help="Write a self-contained HTML page.")] = False,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out",
             dir_okay=False,
             help="File of the page; default: <name>-<version>.html in the current folder.",
         ),
     ] = None,
-    persona: Annotated[
-        str | None, typer.Option("--persona", help="Persona shown; default: the first.")
-    ] = None,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
+    persona: Annotated[str | None, typer.Option(help="Persona shown; default: the first.")] = None,
 ) -> None:
     """Report on a release: a persona, personas versus people, raters, checks, lineage, terms.
 
@@ -40,11 +36,9 @@ def report(
     """
     from pipelines.graph import write_bytes
     from pipelines.quality import release_report, report_page
-    from pipelines.store import Store
 
-    settings = cli.open_settings(home, config)
-    found = Store(settings.runtime.home).release(cli.full_ref(release, settings))
-    with cli.progress_bar(f"reading {found.name}", disable=as_json):
+    found = call.release(release)
+    with call.progress(f"reading {found.name}"):
         values = release_report(found, persona=persona)
         page = None
         if html or out is not None:
@@ -74,11 +68,9 @@ def report(
             heading = ", ".join([shown["name"] or shown["persona_id"], *shown["facts"]])
             screen.print(f"\n{heading}", style="bold")
             screen.print(shown["description"])
-            grid = cli.table(values["item"], "why", "rating", numeric=["rating"])
-            for rating in shown["ratings"]:
-                grid.add_row(rating["title"], rating["why"], f"{rating['expected']:.1f}")
-            screen.print(grid)
+            rows = [(r["title"], r["why"], f"{r['expected']:.1f}") for r in shown["ratings"]]
+            screen.print(cli.table(values["item"], "why", "rating", rows=rows, numeric=["rating"]))
         screen.print(f"checks: {cli.shown_outcomes(values['checks']['counts'])}")
         screen.print("The whole report: --html." if page is None else f"Page: {page}")
 
-    cli.emit(payload, render, as_json=as_json)
+    call.emit(payload, render)

@@ -19,13 +19,12 @@ if TYPE_CHECKING:
     from pipelines.store import Store
 
 
+@cli.command(rows="snapshots")
 def status(
+    call: cli.Call,
     releases: Annotated[
         bool, typer.Option("--releases", help="Only the latest releases, without tables.")
     ] = False,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Show what the store holds: tables, releases, unfinished writes, disk use.
 
@@ -36,9 +35,8 @@ def status(
     If "problem" reports damage, the other values are null. With
     --releases, "snapshots" is empty.
     """
-    settings = cli.open_settings(home, config)
-    payload = _collect(settings.runtime, tables=not releases)
-    cli.emit(payload, lambda screen: _render(payload, screen, tables=not releases), as_json=as_json)
+    payload = _collect(call.settings.runtime, tables=not releases)
+    call.emit(payload, lambda screen: _render(payload, screen, tables=not releases))
 
 
 def _collect(runtime: RuntimeSettings, *, tables: bool) -> dict[str, Any]:
@@ -160,36 +158,31 @@ def _render(payload: dict[str, Any], screen: Console, *, tables: bool) -> None:
         return
     screen.print(f"disk  {cli.human_bytes(payload['disk']['total'])}")
     screen.print()
+    rows: list[tuple[Any, ...]]
     if payload["releases"]:
-        grid = cli.table(
-            "latest release", "version", "world", "tables", "age", numeric=["tables", "age"]
-        )
-        for r in payload["releases"]:
-            if r["problem"]:
-                grid.add_row(r["name"], "damaged")
-                continue
-            age = cli.human_age(r["created_at"])
-            grid.add_row(r["name"], r["version"], r["world"], str(r["tables"]), age)
-        screen.print(grid)
+        rows = [
+            (r["name"], "damaged")
+            if r["problem"]
+            else (r["name"], r["version"], r["world"], r["tables"], cli.human_age(r["created_at"]))
+            for r in payload["releases"]
+        ]
+        columns = ("latest release", "version", "world", "tables", "age")
+        screen.print(cli.table(*columns, rows=rows, numeric=["tables", "age"]))
     else:
         screen.print("No release yet: `understudy run` makes one.")
     screen.print()
     if not tables:
         pass
     elif payload["snapshots"]:
-        grid = cli.table("table", "version", "rows", "size", "age", numeric=["rows", "size", "age"])
-        for s in payload["snapshots"]:
-            if s["problem"]:
-                grid.add_row(s["dataset"], "damaged")
-                continue
-            grid.add_row(
-                s["dataset"],
-                s["version"],
-                f"{s['rows']:,}",
-                cli.human_bytes(s["bytes"]),
-                cli.human_age(s["created_at"]),
-            )
-        screen.print(grid)
+        rows = [
+            (s["dataset"], "damaged")
+            if s["problem"]
+            else (s["dataset"], s["version"], s["rows"], cli.human_bytes(s["bytes"]),
+                  cli.human_age(s["created_at"]))
+            for s in payload["snapshots"]
+        ]  # fmt: skip
+        columns = ("table", "version", "rows", "size", "age")
+        screen.print(cli.table(*columns, rows=rows, numeric=["rows", "size", "age"]))
     else:
         screen.print("No tables yet.")
     for row in (*payload["releases"], *payload["snapshots"]):
@@ -197,9 +190,10 @@ def _render(payload: dict[str, Any], screen: Console, *, tables: bool) -> None:
             screen.print(f"\nproblem: {row['problem']}", style="red", soft_wrap=True)
     if payload["unfinished"]:
         screen.print()
-        grid = cli.table("unfinished write", "", "size", "age", numeric=["size", "age"])
-        for u in payload["unfinished"]:
-            state = "in progress" if u["in_progress"] else "left by a killed process"
-            size, age = cli.human_bytes(u["bytes"]), cli.human_age(u["modified_at"])
-            grid.add_row(u["path"], state, size, age)
-        screen.print(grid)
+        rows = [
+            (u["path"], "in progress" if u["in_progress"] else "left by a killed process",
+             cli.human_bytes(u["bytes"]), cli.human_age(u["modified_at"]))
+            for u in payload["unfinished"]
+        ]  # fmt: skip
+        heads = ("unfinished write", "", "size", "age")
+        screen.print(cli.table(*heads, rows=rows, numeric=["size", "age"]))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import csv
+import io
 import json
 import logging
 import os
@@ -156,6 +158,29 @@ def write_json(payload: Any) -> None:
     text = data.decode().translate(_ESCAPED)
     if not _is_unicode(sys.stdout):
         text = re.sub(r"[^\x00-\x7f]", lambda match: json.dumps(match[0])[1:-1], text)
+    _write(text)
+
+
+def write_csv(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write rows to stdout as CSV, with a line of names; all but text and numbers is JSON."""
+    rows = list(rows)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    out = csv.DictWriter(text, names, lineterminator="\n")
+    out.writeheader()
+    for row in rows:
+        out.writerow(
+            {
+                key: orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+                if isinstance(value, bool | list | tuple | dict)
+                else value
+                for key, value in row.items()
+            }
+        )
+    _write(text.getvalue())
+
+
+def _write(text: str) -> None:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -181,8 +206,8 @@ def emit(
         reader_gone()
 
 
-def table(*columns: str, title: str | None = None, numeric: Sequence[str] = ()) -> Table:
-    """An empty rich table in the house style.
+def table(*columns: str, rows: Iterable[Sequence[Any]] = (), numeric: Sequence[str] = ()) -> Table:
+    """A rich table in the house style; cells are text, counts (``1,234``) or None (empty).
 
     Cells wrap rather than lose text when the terminal is narrow; columns named in ``numeric`` are
     right-aligned and never wrap.
@@ -191,9 +216,6 @@ def table(*columns: str, title: str | None = None, numeric: Sequence[str] = ()) 
     from rich.table import Table
 
     out = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
         show_edge=False,
@@ -204,6 +226,9 @@ def table(*columns: str, title: str | None = None, numeric: Sequence[str] = ()) 
             out.add_column(name, justify="right", no_wrap=True)
         else:
             out.add_column(name, overflow="fold")
+    for row in rows:
+        cells = (f"{cell:,}" if isinstance(cell, int) else cell for cell in row)
+        out.add_row(*("" if cell is None else cell for cell in cells))
     return out
 
 

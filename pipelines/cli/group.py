@@ -5,19 +5,17 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
-import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from importlib.metadata import EntryPoint
 from typing import Annotated, Any
 
 import orjson
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from pipelines.cli._plugins import help_line, load_command, plugin_commands
+from pipelines.cli._plugins import commands, help_line, load_command
 from pipelines.cli._terminal import (
     INTERRUPTED,
     console,
@@ -181,51 +179,52 @@ def debug_wanted(words: Sequence[str]) -> bool:
     return wants("--debug", words) or os.environ.get("UNDERSTUDY_DEBUG", "") not in {"", "0"}
 
 
-def unwrapped(command: Any) -> Any:
-    """The command, with one line per paragraph in its help and that of its subcommands.
+def laid_out(command: Any) -> Any:
+    """The command, with its help and that of its subcommands laid out for a terminal.
 
-    The framework keeps line breaks of docstrings, which are narrower or wider than the terminal.
+    A paragraph is one line, which fills the terminal's width; examples keep their lines; the shape
+    of its JSON comes last, below the options.
     """
     if command.help:
-        command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.help))
+        text, mark, shape = inspect.cleandoc(command.help).partition("\n\nJSON")
+        command.help = "\n\n".join(
+            part if part.startswith("Example") else " ".join(part.split())
+            for part in text.split("\n\n")
+        )
+        command.epilog = f"JSON{' '.join(shape.split())}" if mark else command.epilog
     for child in getattr(command, "commands", {}).values():
-        unwrapped(child)
+        laid_out(child)
     return command
 
 
 class RootGroup(TyperGroup):
-    """``understudy``: its own commands and those registered as entry points."""
-
-    def registered(self) -> dict[str, EntryPoint]:
-        """The registered commands that this program offers, by name."""
-        return plugin_commands()
+    """``understudy``: commands that are imported when they are called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Names of all commands, the own ones and the registered ones."""
-        names = {*super().list_commands(ctx), *self.registered()}
-        return sorted(names, key=lambda n: (_ORDER.index(n) if n in _ORDER else len(_ORDER), n))
+        """Names of all commands."""
+        del ctx
+        return sorted(
+            commands(), key=lambda n: (_ORDER.index(n) if n in _ORDER else len(_ORDER), n)
+        )
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command by name; a registered one as a stand-in that knows only its help line."""
-        command: Any = super().get_command(ctx, cmd_name)
-        if command is None and cmd_name in self.registered():
-            command = TyperCommand(cmd_name, help=help_line(self.registered()[cmd_name]), params=[])
-        if command is not None:
-            command.rich_help_panel = _PANEL_OF.get(cmd_name, "Others")
+        """A stand-in for a command, which knows only its help line."""
+        del ctx
+        if cmd_name not in commands():
+            return None
+        command: Any = TyperCommand(cmd_name, help=help_line(commands()[cmd_name]), params=[])
+        command.rich_help_panel = _PANEL_OF.get(cmd_name, "Others")
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The command to run: here a registered one is imported."""
+        """The command to run: here it is imported."""
         name = args[0]
-        entry = None if name in self.commands else self.registered().get(name)
-        if entry is not None:
-            return name, unwrapped(load_command(entry)), args[1:]
-        if name not in self.commands and not name.startswith("-"):
-            # The framework's own suggestion knows nothing of registered commands.
+        if name in commands():
+            return name, laid_out(load_command(commands()[name])), args[1:]
+        if not name.startswith("-"):
             near = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
             ctx.fail(f"No such command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
-        found, command, rest = super().resolve_command(ctx, args)
-        return found, unwrapped(command), rest
+        return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse, taking ``--debug`` from wherever it stands."""

@@ -1,11 +1,11 @@
-"""Options and helpers that every command shares, also those of higher layers.
+"""Commands by declaration, and helpers that they share, also those of higher layers.
 
-A command is a plain function with annotated parameters::
+A command is a function of a :class:`Call` and its own options. The decorator adds the options that
+every command has and those of the settings that it names::
 
-    def episode(steps: StepsOption = 10, home: HomeOption = None, config: ConfigOption = None,
-                as_json: JsonOption = False) -> None:
-        settings = open_settings(home, config)
-        emit(payload, render, as_json=as_json)
+    @cli.command({"--n": "personas.count"}, rows="personas")
+    def show(call: cli.Call, long: Annotated[bool, typer.Option("--long")] = False) -> None:
+        call.emit(payload, render)
 
 It raises :class:`pipelines.errors.UnderstudyError` for faults; the top level prints one line and
 sets the exit code.
@@ -13,11 +13,16 @@ sets the exit code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from pipelines.cli._terminal import (
     INTERRUPTED,
@@ -29,27 +34,29 @@ from pipelines.cli._terminal import (
     progress_bar,
     shown_outcomes,
     table,
+    write_csv,
     write_json,
 )
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from pipelines.config import Settings
+    from pipelines.store import Release, Store
 
 __all__ = [
     "INTERRUPTED",
     "REF_HELP",
-    "ConfigOption",
-    "HomeOption",
-    "JsonOption",
+    "Call",
     "RefArgument",
     "ReleaseOption",
-    "SetOption",
+    "command",
     "complete_refs",
     "console",
-    "emit",
     "folder_option",
     "full_ref",
+    "group",
     "human_age",
     "human_bytes",
     "human_seconds",
@@ -59,7 +66,6 @@ __all__ = [
     "overrides_of",
     "port_fault",
     "progress_bar",
-    "setting_option",
     "shown_outcomes",
     "table",
     "write_json",
@@ -76,56 +82,11 @@ def complete_refs(ctx: typer.Context, incomplete: str) -> list[str]:
     return [r for r in [*(f"{n}@latest" for n in names), *refs] if r.startswith(incomplete)]
 
 
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document instead of text.")
-]
-HomeOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--home",
-        file_okay=False,
-        help="The store's folder (default: UNDERSTUDY_HOME, else .understudy).",
-    ),
-]
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        dir_okay=False,
-        help="Settings file (default: UNDERSTUDY_CONFIG, else understudy.yaml if there is one).",
-    ),
-]
-
-
 def folder_option(flag: str, help: str) -> Any:  # noqa: A002
     """Declare an optional folder that a command writes, for ``Annotated[Path | None, ...]``."""
     return typer.Option(flag, file_okay=False, help=help)
 
 
-def setting_option(flag: str, key: str, help: str, *, unset: str = "", **more: Any) -> Any:  # noqa: A002
-    """Declare an option in place of a setting; its help names the setting and its default.
-
-    ``unset`` says what an empty default means.
-    """
-    from pipelines.config import Settings
-
-    section, _, name = key.partition(".")
-    kind = Settings.model_fields[section].annotation
-    assert isinstance(kind, type)
-    value = kind.model_fields[name].default
-    shown = ", ".join(map(str, value)) if isinstance(value, tuple) else value
-    text = f"{help} (setting {key}; default {unset if value is None else shown})."
-    return typer.Option(flag, help=text, **more)
-
-
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Set one setting, such as personas.count=50; may be repeated.",
-    ),
-]
 #: Forms of a release's name, for the help of options and arguments.
 REF_HELP = "Release: NAME@latest, NAME@VERSION (a prefix is enough), NAME, latest, or a lock file."
 RefArgument = Annotated[str, typer.Argument(help=REF_HELP, autocompletion=complete_refs)]
@@ -177,15 +138,18 @@ def overrides_of(
                 raise ConfigError(
                     "--set takes section.key=value", where=key, hint="such as personas.count=50"
                 )
-            node = out
-            for part in parts[:-1]:
-                node = node.setdefault(part, {})
-                if not isinstance(node, dict):
-                    raise ConfigError("two values for one setting", where=f"--set {key}")
-            node[parts[-1]] = read_value(value)
+            _assign(out, parts, read_value(value), f"--set {key}")
     if home is not None:
         out.setdefault("runtime", {})["home"] = str(home)
     return out
+
+
+def _assign(tree: dict[str, Any], parts: list[str], value: Any, where: str) -> None:
+    for part in parts[:-1]:
+        tree = tree.setdefault(part, {})
+        if not isinstance(tree, dict):
+            raise ConfigError("two values for one setting", where=where)
+    tree[parts[-1]] = value
 
 
 def key_values(texts: list[str] | None, flag: str, example: str) -> dict[str, Any]:
@@ -241,3 +205,220 @@ def full_ref(ref: str, settings: Settings) -> str:
     ('movies@latest', 'books')
     """
     return f"{settings.release.name}@latest" if ref == "latest" else ref
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a command: its settings, and the form in which it prints its result."""
+
+    settings: Settings
+    #: What options set, over file and environment.
+    overrides: dict[str, Any]
+    #: The settings file, if one is named.
+    config: Path | None = None
+    as_json: bool = False
+    #: Whether rows are printed as CSV, and the payload's list that holds them.
+    as_csv: bool = False
+    rows: str = ""
+
+    @property
+    def home(self) -> Path:
+        """The store's folder."""
+        return self.settings.runtime.home
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the result is for a program: no bars, no text."""
+        return self.as_json or self.as_csv
+
+    def also(self, overrides: Mapping[str, Any]) -> Call:
+        """The call with more settings set, over all others."""
+        merged = _merged(self.overrides, overrides)
+        return replace(self, overrides=merged, settings=open_settings(None, self.config, merged))
+
+    def store(self) -> Store:
+        """Open the store."""
+        from pipelines.store import Store
+
+        return Store(self.home)
+
+    def ref(self, ref: str) -> str:
+        """A release reference with its name; see :func:`full_ref`."""
+        return full_ref(ref, self.settings)
+
+    def release(self, ref: str) -> Release:
+        """Open a release of the store."""
+        return self.store().release(self.ref(ref))
+
+    def progress(self, text: str, unit: str = "") -> AbstractContextManager[None]:
+        """Show a progress bar, unless the result is for a program; see :func:`progress_bar`."""
+        return progress_bar(text, unit=unit, disable=self.quiet)
+
+    def emit(
+        self, payload: Mapping[str, Any] | Sequence[Any], render: Callable[[Console], None]
+    ) -> None:
+        """Print the result: the documented payload as JSON, its rows as CSV, or a drawing."""
+        if self.as_csv:
+            write_csv(payload[self.rows] if isinstance(payload, Mapping) else payload)
+        else:
+            emit(payload, render, as_json=self.as_json)
+
+
+def _merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(values) | {
+        key: _merged(values.get(key, {}), value) if isinstance(value, Mapping) else value
+        for key, value in more.items()
+    }
+
+
+def _shared(
+    set: Annotated[  # noqa: A002
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Set one setting, such as personas.count=50; may be repeated.",
+        ),
+    ] = None,
+    home: Annotated[
+        Path | None,
+        typer.Option(
+            file_okay=False,
+            help="The store's folder (default: UNDERSTUDY_HOME, else .understudy).",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False,
+            help="Settings file (default: UNDERSTUDY_CONFIG, else understudy.yaml if there is "
+            "one).",
+        ),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document instead of text.")
+    ] = False,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="Print the rows as CSV instead of text.")
+    ] = False,
+) -> None:
+    """Options of every command; the last one of those whose result has rows."""
+
+
+def command(
+    settings: Mapping[str, str] | None = None, *, rows: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Declare a command: a function of a :class:`Call` and of options of its own.
+
+    Parameters
+    ----------
+    settings
+        Options that set settings, such as ``{"--n": "personas.count"}``. Their help, type, range
+        and default are the settings', which validate the values.
+    rows
+        Key of the payload's list that ``--csv`` prints; ``""`` if the payload is a list. Without
+        it there is no ``--csv``.
+    """
+    flags = dict(settings or {})
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        named = {f"set_{flag.lstrip('-').replace('-', '_')}": flag for flag in flags}
+        shared = dict(inspect.signature(_shared, eval_str=True).parameters)
+        if rows is None:
+            del shared["csv"]
+
+        @functools.wraps(function)
+        def called(**values: Any) -> None:
+            given = {flags[flag]: values.pop(name) for name, flag in named.items()}
+            options = {name: values.pop(name) for name in shared}
+            if options["json"] and options.get("csv"):
+                raise ConfigError("--json and --csv exclude each other", where="--csv")
+            overrides = overrides_of(options["home"], options["set"])
+            for key, value in given.items():
+                if value not in (None, []):
+                    _assign(overrides, key.split("."), value, key)
+            call = Call(
+                open_settings(None, options["config"], overrides),
+                overrides,
+                options["config"],
+                options["json"],
+                options.get("csv", False),
+                rows or "",
+            )
+            function(call, **values)
+
+        settings_options = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=_setting_option(flag, flags[flag]),
+            )
+            for name, flag in named.items()
+        ]
+        called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            # Defaults may stand before parameters without any: all are passed by name.
+            [
+                parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+                for parameter in (*own, *settings_options, *shared.values())
+            ]
+        )
+        return called
+
+    return decorate
+
+
+def _setting_option(flag: str, key: str) -> Any:
+    """An option that sets a setting; its text is validated with the other settings."""
+    from pipelines.config import setting_of
+
+    field, takes = setting_of(key)
+    repeated = isinstance(field.default, tuple)
+    default = ", ".join(map(str, field.default)) if repeated else field.default
+    words = {"a whole number": "<int>", "a number": "<float>", "a path": "<path>"}
+    about = [f"setting {key}", *([takes] if takes not in ("text", "a path") else [])]
+    about += [f"default {default}"] if default not in (None, "") else []
+    return Annotated[
+        list[str] | None if repeated else str | None,
+        typer.Option(
+            flag,
+            metavar=next((kind for word, kind in words.items() if takes.startswith(word)), "<str>"),
+            help=f"{field.description} ({'; '.join(about)})" + " May be repeated." * repeated,
+        ),
+    ]
+
+
+def group(help: str, former: str | None = None) -> typer.Typer:  # noqa: A002
+    """A group of commands.
+
+    ``former`` is the command that the group's name alone called in the last version. It still
+    does, with a warning.
+    """
+
+    class _Group(TyperGroup):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            if former and self._of_former(args, ctx):
+                if not ctx.resilient_parsing:
+                    console(stderr=True).print(
+                        f"warning: `{ctx.command_path}` is now `{ctx.command_path} {former}`; the "
+                        "old spelling goes with the next version",
+                        soft_wrap=True,
+                    )
+                args = [former, *args]
+            return super().parse_args(ctx, args)
+
+        def _of_former(self, args: list[str], ctx: Any) -> bool:
+            if not args or args[0].startswith("-"):
+                return not args or args[0] not in ctx.help_option_names
+            takes_words = any(
+                p.param_type_name == "argument" for p in self.commands[str(former)].params
+            )
+            return args[0] not in self.commands and takes_words
+
+    app = typer.Typer(help=help, cls=_Group, no_args_is_help=former is None)
+    app.callback()(_no_options)  # a group, even of one command
+    return app
+
+
+def _no_options() -> None:
+    pass

@@ -50,6 +50,7 @@ from pipelines.config._settings import (
     identity_hash,
     load_settings,
     read_value,
+    setting_of,
 )
 
 __all__ = [
@@ -94,4 +95,5 @@ __all__ = [
     "identity_hash",
     "load_settings",
     "read_value",
+    "setting_of",
 ]

@@ -520,11 +520,11 @@ class TrainingSettings(Section):
         pattern=r"^([a-z0-9][a-z0-9-]*@)?(latest|[0-9a-f]{4,16})$",
         description="That release: `latest`, or pinned as `movies@<version>`.",
     )
-    rater: Literal["statistical", "replay", "surrogate", "llm"] = Field(
+    rater: Annotated[str, AfterValidator(_rater)] = Field(
         "statistical",
         description="Rater of recommended items: `statistical` needs no language model, `replay` "
         "draws from the release's stored scores, `surrogate` uses a model learned "
-        "from them, `llm` asks the engine of the section `engine`.",
+        "from them, `llm` asks the engine of the section `engine`, `module:Class` is your own.",
     )
     algo: Literal["a2c", "ppo", "trpo", "dqn"] = Field(
         "a2c", description="Algorithm (SUBER, appendix F); docs/training.md has its settings."
@@ -535,7 +535,7 @@ class TrainingSettings(Section):
         le=1_000_000_000,
         description="Total steps over all environments (count); SUBER trains for 1,600,000.",
     )
-    seeds: tuple[int, ...] = Field(
+    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (0, 1, 2),
         min_length=1,
         description="One policy is trained per seed; intervals over seeds need three.",

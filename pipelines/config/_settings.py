@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 import orjson
 import yaml
 from pydantic import BaseModel, Field, SecretStr, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from pipelines import instructions
@@ -53,7 +54,7 @@ from pipelines.errors import ConfigError
 
 ENV_PREFIX = "UNDERSTUDY_"
 #: Variables with the prefix that are not settings keys.
-_ENV_ALIASES = {"UNDERSTUDY_HOME", "UNDERSTUDY_CONFIG"}
+_ENV_ALIASES = {"UNDERSTUDY_HOME", "UNDERSTUDY_CONFIG", "UNDERSTUDY_DEBUG"}
 #: Settings of earlier versions, and what to do instead.
 _REPLACED = {
     "runtime.lanes": "set runtime.executor=multiprocess and runtime.processes instead",
@@ -235,6 +236,24 @@ def explain_settings(
             hint=f"set {instructions.SWITCH}={settings.runtime.instructions}",
         )
     return settings, {".".join(key): name for key, name in origin.items() if len(key) > 1}
+
+
+def setting_of(key: str) -> tuple[FieldInfo, str]:
+    """The field of a dotted key, and in words the values that it takes, or each of a list.
+
+    >>> setting_of("personas.count")[1]
+    'a whole number from 1 to 10000000'
+    """
+    model: type[BaseModel] = Settings
+    *sections, name = key.split(".")
+    for section in sections:
+        inner = _section_of(model.model_fields[section].annotation)
+        assert inner is not None, key
+        model = inner
+    field = model.model_fields[name]
+    of_list = get_origin(field.annotation) is tuple
+    kind = get_args(field.annotation)[0] if of_list else field.annotation
+    return field, _takes(kind, field.metadata)
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -19,34 +19,31 @@ if TYPE_CHECKING:
 __all__ = ["ablate"]
 
 
+@cli.command(rows="rows")
 def ablate(
-    suite: Annotated[Literal["movies", "books"], typer.Option("--suite", help="Suite to run.")],
+    call: cli.Call,
+    suite: Annotated[Literal["movies", "books"], typer.Option(help="Suite to run.")],
     rater: Annotated[
         list[str] | None,
         typer.Option(
-            "--rater",
             help="llm: the engine of the settings (--set engine.kind=...). May be repeated. The "
-            "statistical, random and mean raters are always evaluated.",
+            "statistical, random and mean raters are always evaluated."
         ),
     ] = None,
     model: Annotated[
         list[str] | None,
         typer.Option(
-            "--model",
-            help="With --rater llm: model of that engine; may be repeated to compare several.",
+            help="With --rater llm: model of that engine; may be repeated to compare several."
         ),
     ] = None,
     grid: Annotated[
         Literal["small", "full"],
-        typer.Option("--grid", help="small: one option changed at a time; full: all of them."),
+        typer.Option(help="small: one option changed at a time; full: all of them."),
     ] = "small",
-    seeds: Annotated[
-        int, typer.Option("--seeds", min=1, help="Independent seeds, from 0 (count).")
-    ] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Independent seeds, from 0 (count).")] = 3,
     cases: Annotated[
         int | None,
         typer.Option(
-            "--cases",
             min=1,
             help="Maximum cases per test and seed (count), spread evenly over users; a model's "
             "full grid takes days. Default: all.",
@@ -58,20 +55,14 @@ def ablate(
             "--sealed", help="Also test the sealed half of the paraphrases; for final runs only."
         ),
     ] = False,
-    retrieved: Annotated[
-        int, typer.Option("--retrieved", min=1, max=50, help="Past items shown (count).")
-    ] = 3,
+    retrieved: Annotated[int, typer.Option(min=1, max=50, help="Past items shown (count).")] = 3,
     release: Annotated[
-        str | None, typer.Option("--release", help="Release (default: the suite's @latest).")
+        str | None, typer.Option(help="Release (default: the suite's @latest).")
     ] = None,
     out: Annotated[
         Path | None,
         cli.folder_option("--out", "Folder of the report (default: HOME/ablations/reports)."),
     ] = None,
-    settings: cli.SetOption = None,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Evaluate simulated users on hand-made tests, one configuration at a time.
 
@@ -81,18 +72,17 @@ def ablate(
     JSON: {"suite", "release", "seeds", "sample", "cells", "reused", "counts", "files": {...},
     "rows": [{"rater", the options, per test "score", "low", "high", ...}]}.
     """
-    tree = cli.open_settings(home, config, settings)
     instructions.fix()  # before NumPy is loaded
     from pipelines.llm.engines import check_engine
 
-    specs = _specs(rater or [], model or [], tree)
+    specs = _specs(rater or [], model or [], call.settings)
     for spec in specs:
         if spec.engine is not None:
-            check_engine(spec.engine, tree.serving, choices=True)
+            check_engine(spec.engine, call.settings.serving, choices=True)
     result, files = _run(
+        call,
         suite,
         specs,
-        tree,
         release or f"{suite}@latest",
         grid=grid,
         seeds=tuple(range(seeds)),
@@ -100,10 +90,9 @@ def ablate(
         sealed=sealed,
         retrieved=retrieved,
         out=out,
-        quiet=as_json,
     )
     payload = _payload(result, files)
-    cli.emit(payload, lambda screen: _render(screen, result, files), as_json=as_json)
+    call.emit(payload, lambda screen: _render(screen, result, files))
 
 
 def _specs(raters: list[str], models: list[str], settings: Settings) -> list[RaterSpec]:
@@ -128,9 +117,9 @@ def _specs(raters: list[str], models: list[str], settings: Settings) -> list[Rat
 
 
 def _run(
+    call: cli.Call,
     suite: str,
     specs: list[RaterSpec],
-    settings: Settings,
     release: str,
     *,
     grid: Any,
@@ -139,28 +128,25 @@ def _run(
     sealed: bool,
     retrieved: int,
     out: Path | None,
-    quiet: bool,
 ) -> tuple[SuiteResult, dict[str, Path]]:
     from pipelines.llm.answers import AnswerStore
     from pipelines.paths import home_path
-    from pipelines.store import Store
     from sim.ablations import SuiteContext, run_suite, write_report
 
-    home = settings.runtime.home
-    store = Store(home)
+    home, settings = call.home, call.settings
     asking = any(spec.kind == "llm" for spec in specs)
     answers = AnswerStore(home, settings.serving) if asking else None
     try:
         context = SuiteContext.open(
-            store,
-            store.release(release),
+            call.store(),
+            call.release(release),
             suite,
             settings,
             answer_store=answers,
             k=retrieved,
             sample=cases,
         )
-        with cli.progress_bar(f"suite {suite}", disable=quiet):
+        with call.progress(f"suite {suite}"):
             result = run_suite(
                 context,
                 specs,
@@ -208,10 +194,7 @@ def _render(screen: Console, result: SuiteResult, files: dict[str, Path]) -> Non
             ]
         )
     names = list(result.configurations[0].scores)
-    shown_table = cli.table("rater", "options", *names, numeric=names)
-    for row in rows:
-        shown_table.add_row(*row)
-    screen.print(shown_table)
+    screen.print(cli.table("rater", "options", *names, rows=rows, numeric=names))
     screen.print(
         f"{result.made} cells computed, {result.reused} reused. The statistical, random and mean "
         "raters use no language model."

@@ -53,7 +53,7 @@ class Simulation:
         data = LocalFiles(path).read(path / "run.json")
         if data is None or not all((path / f"{name}.parquet").exists() for name in TABLES):
             raise ConfigError(
-                "no finished run of agents", where=str(path), hint="run understudy agents"
+                "no finished run of agents", where=str(path), hint="run understudy agents run"
             )
         return cls(path, _read(data, path))
 

@@ -1,4 +1,4 @@
-"""The commands ``understudy agents`` and ``understudy agents show``."""
+"""The commands ``understudy agents run | show``."""
 
 from __future__ import annotations
 
@@ -17,19 +17,17 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    help="Simulated users that visit a recommender page by page.", invoke_without_command=True
-)
+app = cli.group("Simulated users that visit a recommender page by page.", former="run")
 
 
-@app.callback()
-def agents(
-    context: typer.Context,
+@app.command()
+@cli.command()
+def run(
+    call: cli.Call,
     cast: Annotated[
         Literal["matched", "personas"],
         typer.Option(
-            "--cast",
-            help="Personas matched to real users, with their history, or the other personas.",
+            help="Personas matched to real users, with their history, or the other personas."
         ),
     ] = "matched",
     recommender: Annotated[
@@ -41,12 +39,10 @@ def agents(
         ),
     ] = "popular",
     number: Annotated[int, typer.Option("--agents", min=1, help="Agents (count).")] = 1_000,
-    pages: Annotated[
-        int, typer.Option("--pages", min=1, help="Maximum pages of a visit (count).")
-    ] = 5,
-    per_page: Annotated[int, typer.Option("--per-page", min=1, help="Items per page (count).")] = 4,
+    pages: Annotated[int, typer.Option(min=1, help="Maximum pages of a visit (count).")] = 5,
+    per_page: Annotated[int, typer.Option(min=1, help="Items per page (count).")] = 4,
     brain: Annotated[
-        str, typer.Option("--brain", help="statistical, model, random, always, or module:Class.")
+        str, typer.Option(help="statistical, model, random, always, or module:Class.")
     ] = "statistical",
     options: Annotated[
         list[str] | None,
@@ -58,7 +54,7 @@ def agents(
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Seed; the same seed gives the same visits.")
+        int, typer.Option(min=0, help="Seed; the same seed gives the same visits.")
     ] = 0,
     traits: Annotated[
         bool, typer.Option("--traits/--no-traits", help="Whether habits are used.")
@@ -74,10 +70,6 @@ def agents(
         Path | None, cli.folder_option("--minari", "Write a Minari dataset into this folder too.")
     ] = None,
     release: cli.ReleaseOption = "latest",
-    settings: cli.SetOption = None,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Let agents visit a recommender, and print the results.
 
@@ -89,8 +81,6 @@ def agents(
     "n_like", "p_like", "n_exit", "s_sat", "remarks": {"feelings", "most_frequent",
     "contradictions", "examples"}, "folder", "minari", "note", "people", "assumed"}.
     """
-    if context.invoked_subcommand is not None:
-        return
     from sim import open_release
     from sim.agents import (
         ASSUMED_FILE,
@@ -105,8 +95,8 @@ def agents(
     )
     from sim.recommenders import open_recommender
 
-    tree = cli.open_settings(home, config, settings)
-    opened = open_release(cli.full_ref(release, tree), home=tree.runtime.home)
+    tree = call.settings
+    opened = open_release(call.ref(release), home=call.home)
     people = None
     if cast == "matched":
         opened, people = match_people(opened, tree.matching)
@@ -122,8 +112,8 @@ def agents(
         folder = out or default_folder(
             tree.runtime.home, world, mind, shown, agents=number, seed=seed
         )
-        with cli.progress_bar(f"{number:,} agents", disable=as_json):
-            run = simulate(
+        with call.progress(f"{number:,} agents"):
+            visits = simulate(
                 world,
                 mind,
                 shown,
@@ -135,29 +125,30 @@ def agents(
         close = getattr(mind, "close", None)
         if close is not None:
             close()
-    row = visit_row(run)
-    dataset = None if minari is None else write_visits(run, world, minari)
+    row = visit_row(visits)
+    dataset = None if minari is None else write_visits(visits, world, minari)
     payload: dict[str, Any] = {
         "release": opened.ref,
         **row.as_json(),
-        "remarks": remark_report(run, world).as_json(),
-        "folder": str(run.folder),
+        "remarks": remark_report(visits, world).as_json(),
+        "folder": str(visits.folder),
         "minari": None if dataset is None else str(dataset),
         "note": mind.note,
         "people": people,
         "assumed": ASSUMED_FILE,
     }
-    cli.emit(payload, lambda screen: _render(screen, run, row, payload), as_json=as_json)
+    call.emit(payload, lambda screen: _render(screen, visits, row, payload))
 
 
 def _render(screen: Console, run: Simulation, row: VisitRow, payload: dict[str, Any]) -> None:
     from sim.agents import FIGURES
 
-    shown = cli.table("figure", "value", "95 % interval", "meaning", numeric=["value"])
-    for name, figure in row.figures.items():
-        interval = f"{figure.low:.3f} to {figure.high:.3f}"
-        shown.add_row(name, f"{figure.value:.3f}", interval, FIGURES[name])
-    screen.print(shown)
+    rows = [
+        (name, f"{f.value:.3f}", f"{f.low:.3f} to {f.high:.3f}", FIGURES[name])
+        for name, f in row.figures.items()
+    ]
+    columns = ("figure", "value", "95 % interval", "meaning")
+    screen.print(cli.table(*columns, rows=rows, numeric=["value"]))
     left = (
         f", of which {row.failed:,} failed and are excluded from the figures" if row.failed else ""
     )
@@ -181,7 +172,9 @@ def _render(screen: Console, run: Simulation, row: VisitRow, payload: dict[str, 
 
 
 @app.command()
+@cli.command(rows="views")
 def show(
+    call: cli.Call,
     agent: Annotated[int, typer.Argument(min=0, help="Number of the agent.")],
     out: Annotated[
         Path | None,
@@ -189,9 +182,6 @@ def show(
             "--out", "Folder of the run (default: the newest below HOME/simulations)."
         ),
     ] = None,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Print one agent's whole visit.
 
@@ -202,10 +192,9 @@ def show(
 
     from sim.agents import Simulation
 
-    store = cli.open_settings(home, config).runtime.home
     if out is None:
-        root = store / "simulations"
-        out = cli.newest_run(root, "agents.parquet", "agents", "run understudy agents")
+        root = call.home / "simulations"
+        out = cli.newest_run(root, "agents.parquet", "agents", "run understudy agents run")
     run = Simulation.open(out)
     rows = {
         name: run.table(name).filter(pl.col("agent") == agent).collect()
@@ -221,7 +210,7 @@ def show(
         "agent": rows["agents"].row(0, named=True),
         **{name: rows[name].to_dicts() for name in ("views", "pages", "memories")},
     }
-    cli.emit(payload, lambda screen: _print_visit(screen, payload, run, store), as_json=as_json)
+    call.emit(payload, lambda screen: _print_visit(screen, payload, run, call.home))
 
 
 def _print_visit(screen: Console, payload: dict[str, Any], run: Simulation, home: Path) -> None:

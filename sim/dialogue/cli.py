@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    help="Shopping dialogues: an agent questions a customer and sells one product per episode.",
-    no_args_is_help=True,
+app = cli.group(
+    "Shopping dialogues: an agent questions a customer and sells one product per episode."
 )
 
 SettingOption = Annotated[
@@ -53,27 +52,26 @@ RunOption = Annotated[
 
 
 @app.command()
+@cli.command(rows="figures")
 def run(
+    call: cli.Call,
     suite: Annotated[
         list[str] | None,
         typer.Option(
-            "--suite",
             help="models, planning, feedback, reasoning, context, settings, generalisation, "
-            "faithfulness or all: figures of BIEL, with controls; may be repeated.",
+            "faithfulness or all: figures of BIEL, with controls; may be repeated."
         ),
     ] = None,
     agent: Annotated[
         list[str] | None,
         typer.Option(
-            "--agent",
             help="In place of suites: random, popularity, oracle, best, base, greedy, dp, "
-            "thompson, linear, module:Class or a file; may be repeated.",
+            "thompson, linear, module:Class or a file; may be repeated."
         ),
     ] = None,
     agent_option: Annotated[
         list[str] | None,
         typer.Option(
-            "--agent-option",
             metavar="KEY=VALUE",
             help="Option of the agents' class, such as depth=2 of dp; may be repeated.",
         ),
@@ -82,14 +80,13 @@ def run(
     feedback: FeedbackOption = "text",
     memory: Annotated[
         Literal["on", "off"],
-        typer.Option("--memory", help="Whether the agent keeps what it learnt in past episodes."),
+        typer.Option(help="Whether the agent keeps what it learnt in past episodes."),
     ] = "on",
     cell: CellOption = "unseen/seen",
     customer: CustomerOption = "statistical",
     customer_option: Annotated[
         list[str] | None,
         typer.Option(
-            "--customer-option",
             metavar="KEY=VALUE",
             help="Option of the customers' class, such as tau=0; may be repeated.",
         ),
@@ -97,55 +94,40 @@ def run(
     seeds: Annotated[
         int | None,
         typer.Option(
-            "--seeds",
-            min=1,
-            help="Lifetimes per row (count; default: dialogue.seeds, 60 for planning).",
+            min=1, help="Lifetimes per row (count; default: dialogue.seeds, 60 for planning)."
         ),
     ] = None,
     seed: SeedOption = 0,
     episodes: Annotated[
         int | None,
-        typer.Option(
-            "--episodes", min=1, help="Episodes of a lifetime (count; default: dialogue.episodes)."
-        ),
+        typer.Option(min=1, help="Episodes of a lifetime (count; default: dialogue.episodes)."),
     ] = None,
     model_agent: Annotated[
         list[str] | None,
         typer.Option(
-            "--model-agent",
             help="Agent that asks the language model of the section engine, added to the suites "
-            "as further rows; may be repeated.",
+            "as further rows; may be repeated."
         ),
     ] = None,
     model_seeds: Annotated[
-        int,
-        typer.Option("--model-seeds", min=1, help="Lifetimes per row of --model-agent (count)."),
+        int, typer.Option(min=1, help="Lifetimes per row of --model-agent (count).")
     ] = 2,
     model_episodes: Annotated[
-        int,
-        typer.Option(
-            "--model-episodes", min=1, help="Episodes per lifetime of --model-agent (count)."
-        ),
+        int, typer.Option(min=1, help="Episodes per lifetime of --model-agent (count).")
     ] = 3,
     out: RunOption = None,
     release: cli.ReleaseOption = "products@latest",
-    settings: cli.SetOption = None,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
-    """Play lifetimes of dialogues, and write the tables and the report.
+    r"""Play lifetimes of dialogues, and write the tables and the report.
 
     Every agent gets the same customers, choice sets and product orders for the same seeds.
     Finished lifetimes are cached in the home: a repeated run plays only what is missing.
 
     Examples:
       understudy dialogue run --suite models
-
-      understudy dialogue run --agent dp --agent linear --setting category --feedback stars
-
-      understudy dialogue run --suite all --model-agent model-base --set
-    engine.kind=transformers --set engine.model=smollm2-135m
+      understudy dialogue run --agent dp --agent linear --setting category
+      understudy dialogue run --suite all --model-agent model-base \
+        --set engine.kind=transformers --set engine.model=smollm2-135m
 
     JSON: {"release", "seconds", "flagged", "not_played", "files": {...}, "figures": [{"figure",
     "configuration", "x", "metric", "value", "low", "high", "p", "lifetimes"}]}.
@@ -165,7 +147,7 @@ def run(
             where="understudy dialogue run",
             hint="--suite models or --agent dp",
         )
-    tree, book = _opened(release, home, config, settings)
+    tree, book = _opened(call, release)
     if model_agent or customer == "model" or any(a.startswith("model-") for a in agent or ()):
         check_engine(tree.engine, tree.serving)
     custom = [
@@ -180,11 +162,11 @@ def run(
         for name in agent or ()
     ]
     names = chosen_suites(suite or ())
-    with cli.progress_bar("dialogues", disable=as_json):
+    with call.progress("dialogues"):
         context = DialogueContext(
             book,
             tree,
-            tree.runtime.home,
+            call.home,
             customer=customer,
             customer_options=cli.key_values(customer_option, "--customer-option", "depth=2"),
             seeds=seeds,
@@ -195,7 +177,7 @@ def run(
             model_episodes=model_episodes,
         )
         found = run_suites(context, names, custom)
-    folder = out or tree.runtime.home / "dialogues" / "runs" / found.key
+    folder = out or call.home / "dialogues" / "runs" / found.key
     files = write_run(found, folder)
     payload: dict[str, Any] = {
         "release": book.reference,
@@ -205,18 +187,14 @@ def run(
         "files": {kind: str(path) for kind, path in files.items()},
         "figures": found.report.to_dicts(),
     }
-    cli.emit(payload, lambda screen: _render(screen, found.report, payload), as_json=as_json)
+    call.emit(payload, lambda screen: _render(screen, found.report, payload))
 
 
-def _opened(
-    release: str, home: Path | None, config: Path | None, settings: list[str] | None
-) -> tuple[Settings, Book]:
+def _opened(call: cli.Call, release: str) -> tuple[Settings, Book]:
     from sim import open_release
     from sim.dialogue import Book
 
-    tree = cli.open_settings(home, config, settings)
-    opened = open_release(cli.full_ref(release, tree), home=tree.runtime.home)
-    return tree, Book.open(opened)
+    return call.settings, Book.open(open_release(call.ref(release), home=call.home))
 
 
 def _rules(tree: Settings, setting: Any, cell: Any, episodes: int, feedback: Any) -> Rules:
@@ -261,11 +239,10 @@ def _figure(row: dict[str, Any] | None) -> str:
 
 
 @app.command()
+@cli.command(rows="figures")
 def report(
+    call: cli.Call,
     out: RunOption = None,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Print the figures of a finished run, the newest one by default.
 
@@ -273,7 +250,7 @@ def report(
     """
     from sim.dialogue.suites import FILES, read_run
 
-    folder = _run_folder(out, home, config)
+    folder = _run_folder(call, out)
     found = read_run(folder)
     payload: dict[str, Any] = {
         "release": found.release,
@@ -282,22 +259,22 @@ def report(
         "files": {kind: str(folder / name) for kind, name in FILES.items()},
         "figures": found.report.to_dicts(),
     }
-    cli.emit(payload, lambda screen: _render(screen, found.report, payload), as_json=as_json)
+    call.emit(payload, lambda screen: _render(screen, found.report, payload))
 
 
-def _run_folder(out: Path | None, home: Path | None, config: Path | None) -> Path:
+def _run_folder(call: cli.Call, out: Path | None) -> Path:
     if out is not None:
         return out
-    root = cli.open_settings(home, config).runtime.home / "dialogues" / "runs"
+    root = call.home / "dialogues" / "runs"
     return cli.newest_run(root, "run.json", "dialogues", "understudy dialogue run")
 
 
 @app.command()
+@cli.command(rows="turns")
 def show(
+    call: cli.Call,
     lifetime: Annotated[int, typer.Argument(min=0, help="Seed of the lifetime.")],
-    agent: Annotated[
-        str | None, typer.Option("--agent", help="Agent (default: the run's first).")
-    ] = None,
+    agent: Annotated[str | None, typer.Option(help="Agent (default: the run's first).")] = None,
     row: Annotated[
         str | None,
         typer.Option(
@@ -305,9 +282,6 @@ def show(
         ),
     ] = None,
     out: RunOption = None,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Print one lifetime of the newest run as a conversation.
 
@@ -318,7 +292,7 @@ def show(
     from pipelines.hints import nearest
     from sim.dialogue.suites import read_run
 
-    found = read_run(_run_folder(out, home, config))
+    found = read_run(_run_folder(call, out))
     episodes, names = found.episodes, found.episodes["agent"].unique(maintain_order=True).to_list()
     if agent is not None and agent not in names:
         raise ConfigError(f"no agent {agent!r} in the run", where=str(out or "newest run"),
@@ -343,19 +317,18 @@ def show(
         "episodes": one.to_dicts(),
         "turns": turns.to_dicts(),
     }
-    titles = _titles(found.release, home, config)
-    cli.emit(payload, lambda screen: _conversation(screen, payload, titles), as_json=as_json)
+    titles = _titles(found.release, call.home)
+    call.emit(payload, lambda screen: _conversation(screen, payload, titles))
 
 
-def _titles(release: str, home: Path | None, config: Path | None) -> dict[str, str]:
+def _titles(release: str, home: Path) -> dict[str, str]:
     """Titles and names by id; none where the release is no longer in the store."""
     from pipelines.errors import ReleaseError
     from sim import open_release
     from sim.dialogue import Book
 
     try:
-        opened = open_release(release, home=cli.open_settings(home, config).runtime.home)
-        book = Book.open(opened)
+        book = Book.open(open_release(release, home=home))
     except ReleaseError:
         return {}
     found = {s.category_id: s.name for s in book.sets}
@@ -397,18 +370,16 @@ def _conversation(screen: Console, payload: dict[str, Any], titles: dict[str, st
 
 
 @app.command()
+@cli.command()
 def play(
+    call: cli.Call,
     setting: SettingOption = "customer",
     feedback: FeedbackOption = "text",
     cell: CellOption = "unseen/seen",
     customer: CustomerOption = "statistical",
-    episodes: Annotated[int, typer.Option("--episodes", min=1, help="Episodes (count).")] = 1,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes (count).")] = 1,
     seed: SeedOption = 0,
     release: cli.ReleaseOption = "products@latest",
-    settings: cli.SetOption = None,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Play the agent: ask questions in your own words, then sell a product (BIEL, fig. 17).
 
@@ -423,13 +394,13 @@ def play(
     from sim.dialogue import Sessions
     from sim.dialogue.suites import configured_customer
 
-    tree, book = _opened(release, home, config, settings)
+    tree, book = _opened(call, release)
     opened = configured_customer(customer, tree)
     opened.open(book, 0)
     rules = _rules(tree, setting, cell, episodes, feedback)
     sessions = Sessions(book, opened, 1, rules)
     sessions.begin(np.zeros(1, np.int64), np.array([seed]))
-    screen, regrets = cli.console(stderr=as_json), list[float]()
+    screen, regrets = cli.console(stderr=call.quiet), list[float]()
     while not sessions.over[0]:
         regret = _visit(screen, sessions)
         if regret is None:
@@ -437,10 +408,8 @@ def play(
         regrets.append(regret)
     mean = sum(regrets) / len(regrets) if regrets else None
     line = "" if mean is None else f"\nMean regret: {mean:.1f}"
-    cli.emit(
-        {"regrets": regrets, "mean_regret": mean},
-        lambda shown: shown.print(line, style="bold"),
-        as_json=as_json,
+    call.emit(
+        {"regrets": regrets, "mean_regret": mean}, lambda shown: shown.print(line, style="bold")
     )
 
 
@@ -488,50 +457,46 @@ def _visit(screen: Console, sessions: Sessions) -> float | None:
 
 
 @app.command()
+@cli.command()
 def tasks(
+    call: cli.Call,
     number: Annotated[int, typer.Option("--tasks", min=1, help="Rows (count).")] = 1_000,
     setting: SettingOption = "customer",
     feedback: FeedbackOption = "text",
     cell: CellOption = "seen/seen",
-    episodes: Annotated[
-        int, typer.Option("--episodes", min=1, help="Episodes of a lifetime (count).")
-    ] = 1,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes of a lifetime (count).")] = 1,
     seed: SeedOption = 0,
     out: Annotated[
-        Path | None, typer.Option("--out", dir_okay=False, help="File (default: printed).")
+        Path | None, typer.Option(dir_okay=False, help="File (default: printed).")
     ] = None,
     release: cli.ReleaseOption = "products@latest",
-    settings: cli.SetOption = None,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Write tasks for post-training as JSON lines: a prompt, and an opaque `task`.
 
     `sim.dialogue.ShoppingTools` plays them; by default customers and categories are drawn from
     the seen ones, so that the test customers stay unseen.
 
-    A line is {"prompt": [{"role", "content"}], "task"}. JSON: the list of these; with --out
-    {"tasks": count, "file"}.
+    A line is {"prompt": [{"role", "content"}], "task"}.
+
+    JSON: the list of these; with --out {"tasks": count, "file"}.
     """
     import orjson
 
     from pipelines.store.files import storage_errors
     from sim.dialogue import tasks as rows
 
-    tree, book = _opened(release, home, config, settings)
+    tree, book = _opened(call, release)
     rules = _rules(tree, setting, cell, episodes, feedback)
     made = rows(book, range(seed, seed + number), rules)
     lines = (orjson.dumps(row).decode() + "\n" for row in made)
-    if out is None and as_json:
-        cli.emit(list(made), lambda _: None, as_json=True)
+    if out is None and call.quiet:
+        call.emit(list(made), lambda _: None)
     elif out is None:
         sys.stdout.writelines(lines)
     else:
         with storage_errors(out), out.open("w", encoding="utf-8") as file:
             file.writelines(lines)
-        cli.emit(
+        call.emit(
             {"tasks": number, "file": str(out)},
             lambda screen: screen.print(f"{number:,} tasks: {out}"),
-            as_json=as_json,
         )

@@ -1,4 +1,4 @@
-"""The command ``understudy experiment``."""
+"""The commands ``understudy experiment run | list``."""
 
 from __future__ import annotations
 
@@ -17,19 +17,26 @@ if TYPE_CHECKING:
 __all__ = ["experiment"]
 
 
-def experiment(
+experiment = cli.group(
+    "Experiments on simulated users, with baselines and intervals.", former="run"
+)
+
+
+@experiment.command()
+@cli.command(rows="experiments")
+def run(
+    call: cli.Call,
     names: Annotated[
         list[str],
         typer.Argument(
-            metavar="list | NAME... | all",
-            help="Experiments of `list`, module:function, or file.py:function.",
+            metavar="NAME... | all",
+            help="Names of `understudy experiment list`, module:function, or file.py:function.",
         ),
     ],
     brain: Annotated[
         list[str] | None,
         typer.Option(
-            "--brain",
-            help="model, or module:Class; may be repeated. random and statistical always run.",
+            help="model, or module:Class; may be repeated. random and statistical always run."
         ),
     ] = None,
     option: Annotated[
@@ -50,63 +57,47 @@ def experiment(
         ),
     ] = None,
     number: Annotated[int, typer.Option("--agents", min=1, help="Agents (count).")] = 1_000,
-    pages: Annotated[
-        int, typer.Option("--pages", min=1, help="Maximum pages of a visit (count).")
-    ] = 5,
-    per_page: Annotated[int, typer.Option("--per-page", min=1, help="Items per page (count).")] = 4,
+    pages: Annotated[int, typer.Option(min=1, help="Maximum pages of a visit (count).")] = 5,
+    per_page: Annotated[int, typer.Option(min=1, help="Items per page (count).")] = 4,
     model_agents: Annotated[
-        int, typer.Option("--model-agents", min=1, help="Agents played by a model (count).")
+        int, typer.Option(min=1, help="Agents played by a model (count).")
     ] = 20,
     model_pages: Annotated[
-        int,
-        typer.Option(
-            "--model-pages", min=1, help="Maximum pages of a visit for these agents (count)."
-        ),
+        int, typer.Option(min=1, help="Maximum pages of a visit for these agents (count).")
     ] = 2,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed.")] = 0,
     out: Annotated[
         Path | None,
         cli.folder_option("--out", "Folder of the reports (default: HOME/experiments/reports)."),
     ] = None,
     release: cli.ReleaseOption = "latest",
-    settings: cli.SetOption = None,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
-    """Run experiments on simulated users, with baselines and intervals.
+    r"""Run experiments on simulated users, with baselines and intervals.
 
-    `list` prints their questions. Visits and results are cached in the home: a repeated run
+    Visits and results are cached in the home: a repeated run
     computes only what is missing. Reports are Markdown, CSV and one HTML page with the figures.
     If there is too little data for figures, the report says so; a single experiment then fails.
 
     Examples:
-      understudy experiment list
-
-      understudy experiment believability distribution --agents 1000
-
-      understudy experiment all --brain model --set engine.kind=transformers --set
-    engine.model=smollm2-135m
+      understudy experiment run believability distribution --agents 1000
+      understudy experiment run all --brain model \
+        --set engine.kind=transformers --set engine.model=smollm2-135m
 
     JSON: {"release", "made", "reused", "files": {...}, "experiments": [{"name", "question",
     "anchor", "too_few", "seconds", "claim", "answer": {"measured", "verdict"}, "rows": [{"labels",
     "source", "figures", "n", "note"}], "comparisons": [{"left", "right", "figure", "difference",
-    "p", "n"}], "notes", "counts"}]};
-    of `list`: [{"name", "question", "anchor", "figures"}].
+    "p", "n"}], "notes", "counts"}]}.
     """
-    if names == ["list"]:
-        _listed(as_json=as_json)
-        return
     from pipelines.llm.engines import check_engine
     from sim import open_release
     from sim.experiments import ExperimentContext, chosen_names, run_experiments, write_report
 
-    tree = cli.open_settings(home, config, settings)
-    opened = open_release(cli.full_ref(release, tree), home=tree.runtime.home)
+    tree = call.settings
+    opened = open_release(call.ref(release), home=call.home)
     if "model" in (brain or ()):
         check_engine(tree.engine, tree.serving)
     title = f"{len(chosen_names(names))} experiments"
-    with cli.progress_bar(title, disable=as_json):
+    with call.progress(title):
         context = ExperimentContext(
             opened,
             tree,
@@ -138,22 +129,26 @@ def experiment(
             for name, study in found.items()
         ],
     }
-    cli.emit(payload, lambda screen: _render(screen, payload), as_json=as_json)
+    call.emit(payload, lambda screen: _render(screen, payload))
 
 
-def _listed(*, as_json: bool) -> None:
+@experiment.command("list")
+@cli.command(rows="")
+def list_(call: cli.Call) -> None:
+    """List the experiments with their questions.
+
+    JSON: [{"name", "question", "anchor", "figures"}].
+    """
     from sim.experiments import experiment_names, open_experiment
 
     rows = [open_experiment(name) for name in experiment_names()]
 
     def render(screen: Console) -> None:
-        shown = cli.table("name", "question", "papers")
-        for one in rows:
-            shown.add_row(one.name, one.question, one.paper)
-        screen.print(shown)
+        cells = [(e.name, e.question, e.paper) for e in rows]
+        screen.print(cli.table("name", "question", "papers", rows=cells))
 
     payload = [{**_described(one), "figures": dict(one.figures)} for one in rows]
-    cli.emit(payload, render, as_json=as_json)
+    call.emit(payload, render)
 
 
 def _described(one: Experiment | Study) -> dict[str, Any]:

@@ -18,17 +18,16 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    help="Fit recommenders on a release and evaluate them on people's held-out ratings.",
-    no_args_is_help=True,
-)
+app = cli.group("Fit recommenders on a release and evaluate them on people's held-out ratings.")
 
 #: Rows of every table, before the recommenders that are asked for.
 SHOWN_BASELINES = ("random", "popular", "mean-rating")
 
 
 @app.command()
+@cli.command(rows="rows")
 def evaluate(
+    call: cli.Call,
     recommender: Annotated[
         list[str],
         typer.Option(
@@ -41,34 +40,25 @@ def evaluate(
     release: cli.ReleaseOption = "latest",
     split: Annotated[
         Literal["test", "validation"],
-        typer.Option("--split", help="Held-out split; tune settings on validation."),
+        typer.Option(help="Held-out split; tune settings on validation."),
     ] = "test",
-    k: Annotated[int, typer.Option("--k", min=1, help="Length of each list (items).")] = 20,
+    k: Annotated[int, typer.Option(min=1, help="Length of each list (items).")] = 20,
     against: Annotated[
-        str, typer.Option("--against", help="Recommender that the others are compared with.")
+        str, typer.Option(help="Recommender that the others are compared with.")
     ] = "popular",
     users: Annotated[
-        int | None,
-        typer.Option("--users", min=1, help="Maximum number of people (count); default: all."),
+        int | None, typer.Option(min=1, help="Maximum number of people (count); default: all.")
     ] = None,
     seed: Annotated[
-        int,
-        typer.Option(
-            "--seed", min=0, help="Seed of the models, the sample of people and the intervals."
-        ),
+        int, typer.Option(min=0, help="Seed of the models, the sample of people and the intervals.")
     ] = 0,
     option: Annotated[
         list[str] | None,
         typer.Option(
-            "--option",
             metavar="NAME.KEY=VALUE",
             help="Option of a recommender, such as ease.regularization=100; may be repeated.",
         ),
     ] = None,
-    settings: cli.SetOption = None,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Evaluate recommenders on people's held-out ratings, with baselines.
 
@@ -80,35 +70,36 @@ def evaluate(
 
     Examples:
       understudy recommend evaluate --recommender ease --recommender als
-
       understudy recommend evaluate -r mine.py:Mine --against ease --split validation
 
     JSON: {"release", "split", "masked", "k", "users", "against", "rows": [{"recommender",
     "note", "baseline", "recall", "ndcg", "recall_difference", "ndcg_difference": {"value",
     "low", "high"}, "fallbacks", "fit_seconds", "recommend_seconds"}]}.
     """
-    tree = cli.open_settings(home, config, settings)
     from sim import open_release
     from sim.recommenders import evaluate_offline
 
     names = list(dict.fromkeys([*SHOWN_BASELINES, *recommender]))
     options = _options(option or [], names)
     opened = {name: _open(name, seed, options.get(name, {})) for name in names}
-    with cli.progress_bar("fitting", unit="recommenders", disable=as_json):
+    with call.progress("fitting", "recommenders"):
         report = evaluate_offline(
             opened,
-            open_release(cli.full_ref(release, tree), home=tree.runtime.home),
+            open_release(call.ref(release), home=call.home),
             split=split,
             k=k,
             against=against,
             users=users,
             seed=seed,
         )
-    cli.emit(report.as_json(), lambda out: _render(out, report), as_json=as_json)
+    call.emit(report.as_json(), lambda out: _render(out, report))
 
 
 @app.command("list")
-def show(as_json: cli.JsonOption = False) -> None:
+@cli.command(rows="")
+def show(
+    call: cli.Call,
+) -> None:
     """List the recommenders by name, with their options.
 
     JSON: [{"recommender", "note", "baseline", "options": {name: default}, "problem"}]; problem
@@ -128,7 +119,7 @@ def show(as_json: cli.JsonOption = False) -> None:
         parameters = inspect.signature(class_of(name)).parameters
         defaults = {k: p.default for k, p in parameters.items()}
         rows.append({**row, "note": made.note, "options": defaults, "problem": None})
-    cli.emit(rows, lambda out: _render_list(out, rows), as_json=as_json)
+    call.emit(rows, lambda out: _render_list(out, rows))
 
 
 def _options(texts: list[str], names: list[str]) -> dict[str, dict[str, Any]]:
@@ -164,14 +155,19 @@ def _open(name: str, seed: int, options: dict[str, Any]) -> Recommender:
 def _render(screen: Console, report: OfflineReport) -> None:
     k = report.k
     heads = (f"Recall@{k}", f"NDCG@{k}", f"NDCG@{k} minus {report.against}")
-    shown = cli.table("recommender", *heads, "fit, s", numeric=[*heads, "fit, s"])
-    for row in report.rows:
-        figures = (row.recall, row.ndcg, row.ndcg_difference)
-        cells = [
-            "" if f is None else f"{f.value:.4f}\n[{f.low:.3f}, {f.high:.3f}]" for f in figures
-        ]
-        shown.add_row(row.name, *cells, f"{row.fit_seconds:.1f}")
-    screen.print(shown)
+    rows = [
+        (
+            row.name,
+            *(
+                None if f is None else f"{f.value:.4f}\n[{f.low:.3f}, {f.high:.3f}]"
+                for f in (row.recall, row.ndcg, row.ndcg_difference)
+            ),
+            f"{row.fit_seconds:.1f}",
+        )
+        for row in report.rows
+    ]
+    columns = (*heads, "fit, s")
+    screen.print(cli.table("recommender", *columns, rows=rows, numeric=columns))
     masked = " and ".join(report.masked)
     screen.print(
         f"{report.users:,} people of {report.release}, held-out split {report.split}; {masked} "
@@ -183,8 +179,12 @@ def _render(screen: Console, report: OfflineReport) -> None:
 
 
 def _render_list(screen: Console, rows: list[dict[str, Any]]) -> None:
-    shown = cli.table("recommender", "what it is", "options")
-    for row in rows:
-        options = ", ".join(f"{k}={v}" for k, v in row["options"].items())
-        shown.add_row(row["recommender"], row["problem"] or row["note"], options)
-    screen.print(shown)
+    cells = [
+        (
+            row["recommender"],
+            row["problem"] or row["note"],
+            ", ".join(f"{k}={v}" for k, v in row["options"].items()),
+        )
+        for row in rows
+    ]
+    screen.print(cli.table("recommender", "what it is", "options", rows=cells))

@@ -16,60 +16,26 @@ from pipelines.extras import install_hint
 from pipelines.progress import stoppable
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from sim.training import TrainingReport
 
 __all__ = ["train"]
 
 
+@cli.command(
+    {
+        f"--{name.replace('_', '-')}": f"training.{name}"
+        for name in (
+            *("algo", "steps", "rater", "envs", "users", "evaluate_every", "checkpoint_every"),
+        )
+    }
+    | {"--seed": "training.seeds"},
+    rows="rows",
+)
 def train(
+    call: cli.Call,
     release: cli.ReleaseOption = "latest",
-    algo: Annotated[
-        str | None, cli.setting_option("--algo", "training.algo", "a2c, ppo, trpo or dqn")
-    ] = None,
-    steps: Annotated[
-        int | None, cli.setting_option("--steps", "training.steps", "Steps to train for", min=1)
-    ] = None,
-    seed: Annotated[
-        list[int] | None,
-        cli.setting_option(
-            "--seed",
-            "training.seeds",
-            "Seed; may be repeated, three give intervals over seeds",
-            min=0,
-        ),
-    ] = None,
-    rater: Annotated[
-        str | None, cli.setting_option("--rater", "training.rater", "statistical, replay or llm")
-    ] = None,
-    envs: Annotated[
-        int | None,
-        cli.setting_option("--envs", "training.envs", "Environments per step", unset="32", min=1),
-    ] = None,
-    users: Annotated[
-        int | None,
-        cli.setting_option(
-            "--users",
-            "training.users",
-            "Maximum number of personas evaluated on",
-            unset="all",
-            min=2,
-        ),
-    ] = None,
-    evaluate_every: Annotated[
-        int | None,
-        cli.setting_option(
-            "--evaluate-every",
-            "training.evaluate_every",
-            "Steps between points of the evaluation curve",
-            min=1,
-        ),
-    ] = None,
-    checkpoint_every: Annotated[
-        int | None,
-        cli.setting_option(
-            "--checkpoint-every", "training.checkpoint_every", "Steps between checkpoints", min=1
-        ),
-    ] = None,
     out: Annotated[
         Path | None,
         cli.folder_option(
@@ -80,15 +46,8 @@ def train(
         bool, typer.Option("--resume", help="Resume from the latest checkpoint in the folder.")
     ] = False,
     checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            "--checkpoint", dir_okay=False, help="Resume from this checkpoint (.pt) instead."
-        ),
+        Path | None, typer.Option(dir_okay=False, help="Resume from this checkpoint (.pt) instead.")
     ] = None,
-    settings: cli.SetOption = None,
-    home: cli.HomeOption = None,
-    config: cli.ConfigOption = None,
-    as_json: cli.JsonOption = False,
 ) -> None:
     """Train recommendation policies on a release and compare them with baselines.
 
@@ -103,40 +62,26 @@ def train(
     "by_seed", "seed_low", "seed_high"}}}], "runs": [{"seed", "folder", "curve"}]}.
     """
     _installed()
-    tree = cli.open_settings(home, config, settings)
     from sim.environment import World
     from sim.training import Stopped, run_settings
     from sim.training import train as run
 
-    chosen = tree.training
-    seeds = list(seed or chosen.seeds)
-    wanted = run_settings(
-        chosen,
-        seed=seeds[0],
-        algo=algo,
-        steps=steps,
-        envs=envs,
-        users=users,
-        evaluate_every=evaluate_every,
-        checkpoint_every=checkpoint_every,
-    )
+    chosen = call.settings.training
+    wanted = run_settings(chosen, seed=chosen.seeds[0])
     world = World.open(
-        cli.full_ref(release, tree),
-        home=tree.runtime.home,
-        rater=rater or chosen.rater,
-        retriever=wanted.retriever,
+        call.ref(release), home=call.home, rater=chosen.rater, retriever=wanted.retriever
     )
-    folder = out or tree.runtime.home / "training" / f"{world.release.name}-{wanted.algo}"
+    folder = out or call.home / "training" / f"{world.release.name}-{wanted.algo}"
     with (
         _interruptible() as asked,
         stoppable(asked),
-        cli.progress_bar(f"{wanted.algo} on {world.release.name}", unit="steps", disable=as_json),
+        call.progress(f"{wanted.algo} on {world.release.name}", "steps"),
     ):
         try:
             report = run(
                 world,
                 wanted,
-                seeds,
+                list(chosen.seeds),
                 folder,
                 # A checkpoint is of a run that is there already.
                 resume=resume or checkpoint is not None,
@@ -149,10 +94,7 @@ def train(
                 soft_wrap=True,
             )
             raise KeyboardInterrupt from None
-    if as_json:
-        cli.write_json(report.as_json())
-        return
-    _print(report, folder)
+    call.emit(report.as_json(), lambda screen: _render(screen, report, folder))
 
 
 def _installed() -> None:
@@ -191,20 +133,19 @@ def _interruptible() -> Iterator[Any]:
             signal.signal(number, handler)
 
 
-def _print(report: TrainingReport, folder: Path) -> None:
+def _render(screen: Console, report: TrainingReport, folder: Path) -> None:
     from sim.training._report import COLUMNS
 
-    screen = cli.console()
     titles = list(COLUMNS.items())
     # Tables of three figures each fit a terminal of 80 columns.
     for start in range(0, len(titles), 3):
         part = titles[start : start + 3]
         names = [title for _, title in part]
-        shown = cli.table("recommender", *names, numeric=names)
-        for name, figures in report.rows.items():
-            cells = (figures[key] for key, _ in part)
-            shown.add_row(name, *(_shown(cell) for cell in cells))
-        screen.print(shown)
+        rows = [
+            (name, *(_shown(figures[key]) for key, _ in part))
+            for name, figures in report.rows.items()
+        ]
+        screen.print(cli.table("recommender", *names, rows=rows, numeric=names))
         screen.print()
     for line in report.sentences():
         screen.print(line, soft_wrap=True)

@@ -58,10 +58,11 @@ from typing import Annotated
 import typer
 
 import pipelines.errors as errors
-from pipelines.cli.options import JsonOption
+from pipelines.cli.options import Call, command
 
 
-def fail(kind: str, as_json: JsonOption = False) -> None:
+@command()
+def fail(call: Call, kind: str) -> None:
     """Fail with an error of the given class."""
     cause = getattr(errors, kind, None)
     if cause is None:
@@ -69,7 +70,8 @@ def fail(kind: str, as_json: JsonOption = False) -> None:
     raise cause("it broke", where="here.csv", hint="mend it", details={"rows": [{"a": 1}]})
 
 
-def wait(as_json: JsonOption = False) -> None:
+@command()
+def wait(call: Call) -> None:
     """Say that it is ready, then wait to be interrupted."""
     print("ready", flush=True)
     time.sleep(60)

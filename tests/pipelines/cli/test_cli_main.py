@@ -15,6 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 import pipelines.errors as errors
+from pipelines.cli._plugins import commands, load_command
 from pipelines.cli.group import EXIT_CODES, guarded
 from pipelines.cli.main import app
 
@@ -269,28 +270,49 @@ def test_completion_offers_commands_and_releases(understudy: Understudy, home: P
     assert done.stdout.split() == ["movies@latest"]
 
 
-def test_every_command_takes_json_home_and_config() -> None:
-    root = typer.main.get_command(app)
-    assert hasattr(root, "commands")
-
+def test_every_command_takes_set_home_config_and_json() -> None:
     def leaves(command: object, path: str) -> list[tuple[str, object]]:
         inner = getattr(command, "commands", None)
         if inner is None:
             return [(path, command)]
         return [leaf for name, c in inner.items() for leaf in leaves(c, f"{path} {name}")]
 
-    from pipelines.cli._plugins import load_command, plugin_commands
-
-    found = leaves(root, "understudy")
-    found += [
+    found = [
         leaf
-        for name, entry in plugin_commands().items()
-        if entry.module.partition(".")[0] == "sim"
+        for name, entry in commands().items()
+        if entry.module.partition(".")[0] in ("pipelines", "sim", "orchestration")
         for leaf in leaves(load_command(entry), name)
     ]
-    assert len(found) >= 7
+    assert len(found) > 45
     for path, command in found:
         options = {o for p in command.params for o in p.opts}  # type: ignore[attr-defined]
-        # The registry does not depend on a home.
-        wanted = {"--json"} if path == "recommend list" else {"--json", "--home", "--config"}
-        assert wanted <= options, path
+        assert {"--set", "--home", "--config", "--json"} <= options, path
+
+
+def test_help_shows_examples_line_by_line_and_the_json_shape_last() -> None:
+    text = CliRunner().invoke(app, ["dialogue", "run", "--help"]).stdout
+    examples = [line.strip() for line in text.partition("Examples:")[2].splitlines()[1:5]]
+    assert examples == [
+        "understudy dialogue run --suite models",
+        "understudy dialogue run --agent dp --agent linear --setting category",
+        "understudy dialogue run --suite all --model-agent model-base \\",
+        "--set engine.kind=transformers --set engine.model=smollm2-135m",
+    ]
+    assert text.index("--json") < text.index('JSON: {"release"')
+
+
+@pytest.mark.parametrize(
+    ("words", "verb"),
+    [(["agents"], "run"), (["experiment", "cost"], "run"), (["personas"], "write")],
+)
+def test_old_spelling_runs_the_command_with_a_warning(
+    words: list[str], verb: str, tmp_path: Path
+) -> None:
+    # The first thing that each command does with these settings is to refuse them.
+    options = ["--set", "runtime.threads=-1", "--home", str(tmp_path)]
+    old = CliRunner().invoke(app, [*words, *options])
+    now = CliRunner().invoke(app, [words[0], verb, *words[1:], *options])
+    assert old.exit_code == now.exit_code == 2
+    warning, error = old.stderr.splitlines()
+    assert f"`understudy {words[0]}` is now `understudy {words[0]} {verb}`" in warning
+    assert error == now.stderr.strip()

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from pipelines.cli import _terminal
 from pipelines.cli.main import app
-from pipelines.cli.options import full_ref, open_settings, overrides_of, progress_bar, table
+from pipelines.cli.options import (
+    Call,
+    command,
+    full_ref,
+    open_settings,
+    overrides_of,
+    progress_bar,
+    table,
+)
 from pipelines.config import Settings
 from pipelines.errors import ConfigError
 from pipelines.progress import advance
@@ -64,6 +74,58 @@ def test_a_mapping_of_overrides_is_not_changed() -> None:
 def test_latest_alone_is_the_configured_release() -> None:
     assert full_ref("latest", Settings(release={"name": "books"})) == "books@latest"
     assert full_ref("movies@0123", Settings()) == "movies@0123"
+
+
+def test_an_option_of_a_setting_has_its_help_and_default() -> None:
+    text = CliRunner().invoke(app, ["match", "--help"], env={"COLUMNS": "200"}).stdout
+    assert (
+        "Users matched per domain, sampled by hash (count). (setting matching.users; a whole"
+        in text
+    )
+    assert "default 1000)" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["match", "--users", "0"], "matching.users takes a whole number of at least 1, not 0"),
+        (["personas", "write", "--writer", "ghost"], "personas.writer takes one of statistical"),
+        (["train", "--seed", "1", "--seed", "-1"], "training.seeds"),
+        (["ui", "--port", "70000"], "runtime.ui_port takes a whole number from 1 to 65535"),
+    ],
+)
+def test_an_option_of_a_setting_is_validated_as_the_setting(words: list[str], what: str) -> None:
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2
+    assert what in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_an_option_wins_over_set(tmp_path: Path) -> None:
+    file = tmp_path / "seen.json"
+
+    @command({"--n": "personas.count", "--seed": "training.seeds"})
+    def seen(call: Call) -> None:
+        settings = call.settings
+        file.write_text(json.dumps([settings.personas.count, settings.training.seeds]))
+
+    own = typer.Typer()
+    own.command()(seen)
+    words = ["--set", "personas.count=3", "--n", "4", "--seed", "5", "--seed", "6"]
+    result = CliRunner().invoke(own, words)
+    assert result.exit_code == 0, result.output
+    assert json.loads(file.read_text()) == [4, [5, 6]]
+
+
+def test_csv_has_the_rows_of_the_json(home: Path) -> None:
+    words = ["release", "list", "--home", str(home)]
+    rows = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["releases"]
+    result = CliRunner().invoke(app, [*words, "--csv"])
+    shown = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert [row["version"] for row in shown] == [row["version"] for row in rows]
+    assert shown[0]["latest"] == "true"
+    both = CliRunner().invoke(app, [*words, "--csv", "--json"])
+    assert (both.exit_code, both.stderr.count("exclude each other")) == (2, 1)
 
 
 @pytest.mark.parametrize("forced", ["", "1"])

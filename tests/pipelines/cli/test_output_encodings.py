@@ -41,8 +41,7 @@ def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_tables_and_texts_are_printed_in_every_encoding(run: Run) -> None:
-    rows = table("title", title="Ⅻ films")
-    rows.add_row(TITLE)
+    rows = table("Ⅻ films", rows=[[TITLE]])
     shown = run(lambda: emit({}, lambda screen: screen.print(rows), as_json=False))
     assert "lie" in shown
     assert len({len(line) for line in shown.splitlines()[1:]}) <= 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -178,7 +179,8 @@ def test_progress_ends_at_the_planned_number(tmp_path: Path) -> None:
 
 
 def test_the_command_writes_checks_and_shows_a_cohort(tmp_path: Path) -> None:
-    words = ["personas", "--cohort", "pilot", "--n", "120", "--home", str(tmp_path)]
+    home = ["--home", str(tmp_path)]
+    words = ["personas", "write", "--cohort", "pilot", "--n", "120", *home]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     assert "persona:pilot:0000000" in result.output
@@ -187,13 +189,13 @@ def test_the_command_writes_checks_and_shows_a_cohort(tmp_path: Path) -> None:
     snapshot = store.current("movies.personas")
     assert snapshot.scan().filter(pl.col("cohort") == "pilot").collect().height == 120
     assert store.checks("movies.personas", snapshot.version)["clean_language"].passed
-
-
-def test_an_unknown_writer_is_a_usage_fault(tmp_path: Path) -> None:
-    words = ["personas", "--writer", "ghost", "--home", str(tmp_path)]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code != 0
-    assert not Store(tmp_path).has("movies.personas")
+    words = ["personas", "show", "persona:pilot:0000007", *home, "--json"]
+    shown = json.loads(CliRunner().invoke(app, words).stdout)
+    assert (shown["cohort"], shown["count"]) == ("pilot", 120)
+    assert [row["persona_id"] for row in shown["personas"]] == ["persona:pilot:0000007"]
+    refused = CliRunner().invoke(app, ["personas", "show", "--cohort", "other", *home])
+    assert refused.exit_code == 2
+    assert "no cohort other" in refused.stderr
 
 
 def test_planned_size_does_not_apply_to_handmade_cohorts_alone(tmp_path: Path) -> None:

@@ -271,7 +271,7 @@ def sim(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
 def test_command_plays_and_shows_a_visit(matched: Release, tmp_path: Path) -> None:
     home = matched.path.parents[1]
     options = ["--release", "movies@latest", "--agents", "40", "--out", str(tmp_path / "run")]
-    played = sim("agents", "--brain", "random", *options, "--json", home=home)
+    played = sim("agents", "run", "--brain", "random", *options, "--json", home=home)
     assert played.returncode == 0, played.stderr
     found = json.loads(played.stdout)
     assert (found["agents"], found["failed"], found["brain"]) == (40, 0, "random")
@@ -290,7 +290,7 @@ def test_command_plays_and_shows_a_visit(matched: Release, tmp_path: Path) -> No
     assert f"likes {', '.join(persona['likes'])}" in text
     [item] = items.filter(pl.col("item_id") == visit["views"][0]["item_id"]).to_dicts()
     assert f"{item['title']} ({item['year']}) · {', '.join(item['genres'])}:" in text
-    refused = sim("agents", "--brain", "random", "--brain-option", "rounds=2", home=home)
+    refused = sim("agents", "run", "--brain", "random", "--brain-option", "rounds=2", home=home)
     assert refused.returncode == 2
     assert "rounds" in refused.stderr
     missing = sim("agents", "show", "40", "--out", str(tmp_path / "run"), home=home)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from pipelines.errors import ConfigError
@@ -27,12 +26,9 @@ from sim.experiments import (
     run_experiments,
     write_report,
 )
-from sim.experiments.cli import experiment
+from sim.experiments.cli import experiment as app
 from sim.experiments.testing import fresh
 from sim.metrics import Figure
-
-app = typer.Typer()
-app.command()(experiment)
 
 OWN = """
 from sim.experiments import experiment
@@ -63,7 +59,17 @@ def test_list_has_every_experiment_with_its_question() -> None:
 
 @pytest.mark.pipeline
 def test_second_run_reads_what_the_first_computed(store: Path, tmp_path: Path) -> None:
-    arguments = ("distribution", "cost", "--home", str(store), "--agents", "30", "-r", "popular")
+    arguments = (
+        "run",
+        "distribution",
+        "cost",
+        "--home",
+        str(store),
+        "--agents",
+        "30",
+        "-r",
+        "popular",
+    )
     first = called(*arguments, "--out", str(tmp_path / "one"))
     assert first.exit_code == 0, first.output
     assert "statistical, popular (statistical)" in first.output
@@ -82,7 +88,7 @@ def test_second_run_reads_what_the_first_computed(store: Path, tmp_path: Path) -
 
 
 def test_page_holds_every_experiment_and_its_pictures(store: Path, tmp_path: Path) -> None:
-    called("distribution", "cost", "--home", str(store), "--agents", "30", "-r", "popular",
+    called("run", "distribution", "cost", "--home", str(store), "--agents", "30", "-r", "popular",
            "--out", str(tmp_path / "out"))  # fmt: skip
     text = (tmp_path / "out" / "experiments.html").read_text()
     assert text.count("<body>") == text.count("</html>") == 1
@@ -120,7 +126,7 @@ def test_names_are_checked_before_anything_runs(context: ExperimentContext) -> N
 def test_own_experiment_runs_from_a_file(store: Path, tmp_path: Path) -> None:
     (tmp_path / "own_mine.py").write_text(OWN)
     name = f"{tmp_path / 'own_mine.py'}:mine"
-    out = called(name, "--home", str(store), "--out", str(tmp_path / "out"), "--json")
+    out = called("run", name, "--home", str(store), "--out", str(tmp_path / "out"), "--json")
     assert out.exit_code == 0, out.output
     (one,) = json.loads(out.stdout)["experiments"]
     assert one["rows"][0]["figures"] == {"one": 1.0}
