@@ -530,7 +530,7 @@ def _numbers(low: str) -> str:
         rf"\b(?:gets?|got|gives?|hands?|earns?|are|is|at) (?:(?!\d)[\w-]+ ){{0,5}}?(?:a |an )"
         rf"(?:big fat |perfect )?|\baverages? (?=\d)|\bget (?=tens|ones|zeros)|: ?|"
         rf"\b(?:at|film|films|others|rest|a) (?=\d))"
-        rf"{plural}(?=\b(?![\w-])(?! to\b)(?! (?:year|time|child|films?|movies?)))",
+        rf"{plural}(?=\b(?![\w-])(?! to \d)(?! (?:year|time|child|films?|movies?)))",
         bare,
         low,
     )
