@@ -53,6 +53,14 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Files of every source in their formats."""
     home = tmp_path_factory.mktemp("world")
     world = prepare_world(Settings(world={"sample": SAMPLE}, runtime={"home": home}))
+    own = world.folder / "own"
+    own.mkdir()
+    dishes = "".join(f"{n},Dish {n},Thai\n" for n in range(30))
+    (own / "items.csv").write_text(f"item,title,genre\n{dishes}")
+    (own / "ratings.csv").write_text(
+        "user,item,rating\n" + "".join(f"u,{n},4\n" for n in range(30))
+    )
+    (own / "users.csv").write_text("user,age\nu,30\n")
     return world.folder
 
 
