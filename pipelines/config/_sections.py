@@ -612,7 +612,9 @@ class TuningSettings(Section):
     width: int = Field(64, ge=16, le=512, multiple_of=16, description="Width of the model.")
     layers: int = Field(2, ge=1, le=12, description="Layers of the model (count).")
     steps: int = Field(4_000, ge=1, description="Maximum optimiser steps (count).")
-    batch: int = Field(4, ge=1, description="Windows per step (count, up to 1,024 tokens each).")
+    batch: int = Field(
+        4, ge=1, description="Contexts of 1,024 tokens per step (count), in windows."
+    )
     rate: float = Field(3e-3, gt=0, description="Highest learning rate.")
     dropout: Share = Field(
         0.1, description="Dropout of embeddings and last states, of a base of added matrices."

@@ -231,8 +231,13 @@ def train_rating_model(
         )
     else:
         prompts, model = base.prompts, base.model(settings.seed, settings.dropout)
-    needed = settings.steps * settings.batch
-    data = list(islice(prompts.windows(_shuffled(rows, settings.seed)), needed))
+    data: list[Window] = []
+    room = settings.steps * settings.batch * CONTEXT
+    for window in prompts.windows(_shuffled(rows, settings.seed)):
+        data.append(window)
+        room -= len(window.ids)
+        if room < 0:
+            break
     course = _train(model, data, list(prompts.windows(_looked_at(examples, settings))), settings,
                     folder)  # fmt: skip
     if base is not None:
@@ -277,10 +282,13 @@ def _train(
             advance("training", state.global_step, settings.steps)
 
     every = min(settings.every, settings.steps)
+    # Windows of as many tokens as `batch` contexts: most are shorter.
+    tokens = sum(len(window.ids) for window in data) / len(data)
+    batch = max(1, round(settings.batch * CONTEXT / tokens))
     arguments = TrainingArguments(
         output_dir=str(folder),
         max_steps=settings.steps,
-        per_device_train_batch_size=settings.batch,
+        per_device_train_batch_size=batch,
         per_device_eval_batch_size=_JUDGED,
         learning_rate=settings.rate,
         warmup_steps=min(_WARMUP, settings.steps // 5),
