@@ -54,7 +54,7 @@ def check_experiment(experiment: Experiment, context: ExperimentContext) -> Stud
         assert answer.verdict
     text = study.markdown(release=context.release.ref)
     assert experiment.question in text
-    assert study.pictures, "at least one picture"
+    assert set(experiment.plots) <= set(study.pictures), "every plot is drawn"
     again = fresh(context)
     second = experiment.run(again)
     assert again.made == 0, "a second run computes nothing"
