@@ -191,14 +191,15 @@ def find_layout(folder: Path, variant: str = "auto") -> Layout:
     """Find the MovieLens files of a data folder.
 
     That is ``movielens/<variant>.zip``, ``movielens/<variant>/`` or the files directly in
-    ``movielens/``. An archive wins over a folder of the same name. A part of a published archive
-    may be called ``<variant>-<anything>.zip``; it is taken if the whole one is not there. Archives
-    and folders of other names are looked into if there is none of these. The variant ``auto`` is
-    the only one, or ml-latest-small among several.
+    ``movielens/``; without a folder of this name, the same in the data folder itself. An archive
+    wins over a folder of the same name. A part of a published archive may be called
+    ``<variant>-<anything>.zip``; it is taken if the whole one is not there. Archives and folders of
+    other names are looked into if there is none of these. The variant ``auto`` is the only one, or
+    ml-latest-small among several.
 
     Raises :class:`SourceError` if there is none, not the one asked for, or several to choose from.
     """
-    here = folder / _FOLDER
+    here = _place(folder)
     if not has_folder(here, EXPECTED):
         raise SourceError(
             "no folder with MovieLens files",
@@ -222,7 +223,8 @@ def find_layout(folder: Path, variant: str = "auto") -> Layout:
     names = [path.name for path in inside]
     bare = "csv" if any(published_name(n) in FILES["csv"] for n in names) else _layout_of(names)
     if bare and _VARIANTS.get(variant, bare) == bare:
-        name = _BARE if variant == "auto" else variant
+        unpacked = _variant_of(here) if here == folder else None
+        name = (unpacked or _BARE) if variant == "auto" else variant
         found.setdefault(name, Layout(name, here, bare))
     if not found:
         found = {layout.variant: layout for path in inside if (layout := _looked_into(path))}
@@ -248,6 +250,16 @@ def find_layout(folder: Path, variant: str = "auto") -> Layout:
         if found
         else f"expected {', '.join(f'{name}.zip' for name in ARCHIVES)} or their files",
     )
+
+
+def _place(folder: Path) -> Path:
+    """The folder ``movielens/``; the data folder if that has none, but an archive or its files."""
+    here = folder / _FOLDER
+    if has_folder(here, EXPECTED) or not has_folder(folder, EXPECTED):
+        return here
+    inside = entries(folder, EXPECTED)
+    direct = _layout_of(path.name for path in inside) or any(map(_variant_of, inside))
+    return folder if direct else here
 
 
 def _variant_of(path: Path) -> str | None:
@@ -698,6 +710,10 @@ class MovielensSource(Source):
     def files(self, folder: Path) -> list[Path]:
         """Return the archive, or its files."""
         return self._layout(folder).paths()
+
+    def present(self, folder: Path) -> bool:
+        """Whether the folder holds MovieLens files, or a folder for them."""
+        return has_folder(_place(folder), EXPECTED)
 
     def links(self, folder: Path) -> bool:
         """Whether the files link films to TMDB; those of ML-1M and ML-100K do not."""

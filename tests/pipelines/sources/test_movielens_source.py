@@ -356,6 +356,15 @@ def test_auto_takes_the_only_variant_or_ml_latest_small(data: Path) -> None:
     assert find_layout(data, "ml-32m").variant == "ml-32m"
 
 
+def test_the_data_folder_may_be_the_unpacked_archive_or_hold_it(data: Path) -> None:
+    write_world(data, "ml-latest-small")
+    unpacked = data / "movielens" / "ml-latest-small"
+    for folder in (unpacked, unpacked.parent):
+        layout = find_layout(folder)
+        assert (layout.variant, layout.path) == ("ml-latest-small", unpacked)
+        assert layout.paths() == find_layout(data).paths()
+
+
 def test_auto_asks_when_it_can_not_tell(data: Path) -> None:
     write_world(data, "ml-32m")
     write_world(data, "ml-25m")
