@@ -75,7 +75,8 @@ def draw(panels: Panels, *, title: str, x: str, y: str, lines: bool = False) -> 
     panels = panels or {"no rows": {}}
     widths = [len({p for points in s.values() for p in points}) for s in panels.values()]
     across = sum(max(4.0, (0.5 if lines else 0.9) * n + 1.5) for n in widths)
-    picture = Picture(figsize=(min(across + 2.0, 40.0), 4.2), dpi=110, layout="constrained")
+    width = min(max(across + 2.0, 7.0), 40.0)
+    picture = Picture(figsize=(width, 4.2), dpi=110, layout="constrained")
     FigureCanvasAgg(picture)
     grid = picture.subplots(1, len(panels), squeeze=False, width_ratios=[max(n, 3) for n in widths])
     names = list(dict.fromkeys(name for series in panels.values() for name in series))
