@@ -19,7 +19,6 @@ from support.fork_server import ForkServer
 from support.running import copy_tables, published_options, run_understudy
 from support.steps import start_run
 
-from pipelines.sources import SOURCES
 from pipelines.store import Store
 from pipelines.warehouse import WarehouseLayout
 from sim import open_release
@@ -27,9 +26,6 @@ from sim import open_release
 pytestmark = pytest.mark.pipeline
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-
-#: The sample world has no files of one's own.
-GENERATED = [source for source in SOURCES if source != "own"]
 
 
 @pytest.fixture
@@ -77,7 +73,8 @@ def test_every_broken_row_is_listed_with_its_file_and_line(
     published_home: Path, truth: dict[str, Any]
 ) -> None:
     store = Store(published_home)
-    listed = pl.concat([store.current(f"raw.{s}_rejected").read() for s in GENERATED])
+    tables = [name for name in store.datasets() if name.endswith("_rejected")]
+    listed = pl.concat([store.current(name).read() for name in tables])
     found = {(Path(r["file"]).name, r["line"], r["reason"]) for r in listed.to_dicts()}
     expected = {
         (Path(b["file"]).name, b["line"], b["reason"])
@@ -93,7 +90,8 @@ def test_rejected_rows_are_in_result_and_card(
 ) -> None:
     rejected = {entry["file"]: entry["rejected"] for entry in first["rejected"]}
     store = Store(published_home)
-    assert sum(rejected.values()) == sum(store.current(f"raw.{s}_rejected").rows for s in GENERATED)
+    tables = [name for name in store.datasets() if name.endswith("_rejected")]
+    assert sum(rejected.values()) == sum(store.current(name).rows for name in tables)
     broken = {Path(b["file"]).name for b in truth["broken"] if b.get("rejected", True)}
     assert broken <= {Path(file).name for file in rejected}
     ratings = next(entry for entry in first["rejected"] if entry["file"].endswith("ratings.csv"))
