@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -48,6 +49,16 @@ class TooFew(ReleaseError):  # noqa: N818
             details={"found": found, "needed": needed},
         )
         self.found, self.needed = found, needed
+        self._counted = what
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        named: dict[str, Any] = {
+            "found": self.found,
+            "needed": self.needed,
+            "where": self.where,
+            "hint": self.hint,
+        }
+        return partial(type(self), **named), (self._counted,)
 
 
 @dataclass(frozen=True)

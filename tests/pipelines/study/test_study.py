@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +141,9 @@ def test_files_of_a_study(tmp_path: Path) -> None:
     rows = pl.read_csv(tmp_path / "reading.csv")
     assert rows["value"].to_list() == [1.0, 5.0, 1.0]
     assert rows["low"].null_count() == 3
+
+
+def test_too_few_keeps_its_parts_when_copied_to_another_process() -> None:
+    again = pickle.loads(pickle.dumps(TooFew("people", found=1, needed=2, where="here")))
+    assert str(again) == "1 people, at least 2 are needed: here"
+    assert (again.found, again.needed) == (1, 2)
