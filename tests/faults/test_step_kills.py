@@ -158,5 +158,6 @@ def test_run_after_space_was_made_publishes_on_60_mb(small: Chain) -> None:
     assert not list((small.home / "_staging").iterdir())
 
 
-def test_kills_cover_every_registered_source() -> None:
-    assert {f"ingest_{name}" for name in SOURCES} <= set(STEPS)
+def test_kills_cover_every_registered_source_of_sample_world() -> None:
+    # One's own tables are ingested by the same function, and the sample world has none.
+    assert {f"ingest_{name}" for name in SOURCES} - {"ingest_own"} <= set(STEPS)
