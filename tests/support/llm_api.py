@@ -271,7 +271,9 @@ class Api:
                 400, f"Requested sample logprobs of {top}, at most {self.kind.ranks}"
             )
         if self.kind.name == "llama.cpp":
-            return {"content": self._content(one, top)}
+            # It lists nothing beside a part of a character: here, beside no token that is drawn.
+            drawn = float(body.get("temperature", 1.0)) > 0.0
+            return None if drawn else {"content": self._content(one, top)}
         wanted = body.get("logprob_token_ids")
         tokens = list(one.tokens[: len(one.steps)]) or [self.model.tokenizer.eos_token_id]
         rows = list(one.steps[: len(tokens)])

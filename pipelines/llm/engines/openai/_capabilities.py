@@ -58,7 +58,6 @@ _UNLIKELY = ("zq", "7", "K", "!", "Xv")
 _RANKS = (100, 20, 5)
 _BY_IDS = "logprob_token_ids"
 _IGNORED = "silently ignored"
-_FIRST = Sampling(temperature=1.0, max_tokens=1)
 _GREEDY = Sampling(temperature=0.0, max_tokens=24)
 #: Tolerance of a log-probability between two equal requests (16-bit weights).
 _SAME = 0.5
@@ -158,6 +157,16 @@ class Capabilities:
         if self.draws or self.reading == "token_ids" or self.choice_endpoint == "completions":
             return None if self.reading != "none" else 0
         return self.ranks
+
+    @property
+    def first_token(self) -> Sampling:
+        """Sampling of the one token whose list of probable tokens is read; it is not used itself.
+
+        At temperature 1, so that a server that lists what it samples from lists the model's own.
+        llama.cpp lists these at every temperature, and nothing beside a token that is a part of a
+        character: there the most probable token is taken, which seldom is one.
+        """
+        return Sampling(temperature=float(self.server != "llama.cpp"), max_tokens=1)
 
     def fields(
         self, sampling: Sampling, seed: int | None, endpoint: Endpoint, room: int = 0
@@ -358,7 +367,7 @@ class Capabilities:
     async def _probe_completions(self, prompt: list[int]) -> bool:
         """Probe prompts as token ids, and several prompts per request."""
         longer = [*prompt, prompt[-1]]
-        fields, _ = self.fields(_FIRST, None, "completions")
+        fields, _ = self.fields(self.first_token, None, "completions")
         for many, prompts in ((True, [prompt, longer]), (False, [longer])):
             self._client.many = many
             sent = await self._client.complete(
@@ -492,7 +501,7 @@ class Capabilities:
         found = []
         for ids in (wanted[:3], wanted[1:4]):
             extra = {"logprobs": 1, _BY_IDS: ids, "return_tokens_as_token_ids": True}
-            one = await self._ask("completions", _FIRST, extra)
+            one = await self._ask("completions", self.first_token, extra)
             if isinstance(one, Failure) or any(t not in one.ids for t in ids):
                 self.probed[_BY_IDS] = one.detail if isinstance(one, Failure) else _IGNORED
                 return False
@@ -512,7 +521,7 @@ class Capabilities:
                 extra = {"logprobs": count}
                 if self.server == "vllm":
                     extra["return_tokens_as_token_ids"] = True
-            one = await self._ask(endpoint, _FIRST, extra)
+            one = await self._ask(endpoint, self.first_token, extra)
             if isinstance(one, Failure):
                 self.probed[name] = one.detail
                 self.reason = f"{name}: {one.detail}"

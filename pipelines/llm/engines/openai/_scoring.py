@@ -39,11 +39,6 @@ _LISTED = "the server's list of probable tokens"
 #: Tokens of a drawn answer beside those of its option: "**8**", "Rating: 8".
 _AROUND = 16
 
-#: At temperature 1, so that a server that shows what it samples from shows the model's own. The
-#: token that is drawn is not used and gets no seed: vLLM on a CPU dies of a seed in a prompt
-#: that it computes in parts.
-_ONE = Sampling(temperature=1.0, max_tokens=1)
-
 
 @dataclass(frozen=True, slots=True)
 class _Scores:
@@ -188,7 +183,8 @@ async def _at_nodes(
     fields: dict[str, Any],
 ) -> list[list[Completion | Failure]]:
     """One completion per row and node, in as few requests as they fit into."""
-    body = capabilities.fields(_ONE, None, "completions")[0] | fields
+    # No seed: vLLM on a CPU dies of one in a prompt that it computes in parts.
+    body = capabilities.fields(capabilities.first_token, None, "completions")[0] | fields
     prompts = [(*(row.ids or ()), *tree.nodes[n]) for row in rows for n in nodes]
     parts = [prompts[at : at + MAX_PROMPTS] for at in range(0, len(prompts), MAX_PROMPTS)]
     results = await gather([client.complete(part, body, 1) for part in parts])
@@ -198,7 +194,7 @@ async def _at_nodes(
 
 async def _score_by_text(client: Client, capabilities: Capabilities, request: Request) -> Answer:
     """Look for the options' texts among the most probable first tokens of a chat's answer."""
-    fields, limit = capabilities.fields(_ONE, None, "chat")
+    fields, limit = capabilities.fields(capabilities.first_token, None, "chat")
     fields |= {"logprobs": True, "top_logprobs": capabilities.ranks}
     sent = await client.chat(request.messages, fields, limit)
     if isinstance(sent, Failure):
