@@ -95,7 +95,7 @@ def population(
         Path | None, typer.Option(help="Write an HTML page with plots to this file.")
     ] = None,
 ) -> None:
-    """Compare a release's personas with people who rated the same items.
+    """Compare a release's personas with people: tastes, levels and spreads.
 
     JSON: {"release", "statement", "figures": [{"figure", "unit", "personas_value",
     "personas_low", "personas_high", "people_value", "people_low", "people_high", "ratio",

@@ -50,18 +50,18 @@ RATER_REPORT = Contract("rater_report", RaterReport, ("split", "predictor", "met
 
 
 class Population(Model):
-    """Personas versus people on the same lists of items: figures with 95 % intervals."""
+    """Personas versus people: figures with 95 % intervals, null where lists are too short."""
 
     figure: pl.String = column(
         "Figure: shares of the variance of ratings (`item_person_share` is taste), covariance of "
-        "users' genre deviations between random halves of their ratings, liked minus disliked "
-        "genres, users' means and standard deviations with KS distances, slope on popularity, 1 - "
-        "total variation, agreement of the correlations between genres, and the mean rating of "
-        "ten items: each persona's own best (`oracle`), the best common list, any; `headroom` is "
-        "the first minus the second. `watched` is the mean rating of what people watched, by "
-        "personas who would watch it (`_any`: by all equally), `choice_gap` people's mean minus "
-        "it; `exposure_` figures are areas under the ROC curve of held-out choices, next to those "
-        "of popularity alone.",
+        "users' genre deviations between random halves of their ratings beyond chance, liked minus "
+        "disliked genres, users' means and standard deviations with KS distances, slope on "
+        "popularity, 1 - total variation, agreement of the correlations between genres, and the "
+        "mean rating of ten items: each persona's own best (`oracle`), the best common list, any; "
+        "`headroom` is the first minus the second. `watched` is the mean rating of what people "
+        "watched, by personas who would watch it (`_any`: by all equally), `choice_gap` people's "
+        "mean minus it; `exposure_` figures are areas under the ROC curve of held-out choices, "
+        "next to those of popularity alone.",
         isin=[
             "choice_gap",
             "choice_gap_any",
@@ -119,11 +119,13 @@ class Population(Model):
     ratio_low: pl.Float64 = column("Lower end of its 95 % interval.", null=True)
     ratio_high: pl.Float64 = column("Upper end of its 95 % interval.", null=True)
     chance: pl.Float64 = column(
-        "Value with personas shuffled among the scores of each item.", null=True
+        "Value of personas by chance: with personas shuffled among the scores of each item; of "
+        "`split_half_covariance`, which is beyond it, with items shuffled within each persona.",
+        null=True,
     )
     personas: pl.Int64 = column("Personas compared (count).", ge=1)
     people: pl.Int64 = column("People compared (count).", ge=1)
-    ratings: pl.Int64 = column("Ratings on each side (count).", ge=1)
+    ratings: pl.Int64 = column("Ratings of these people (count).", ge=1)
 
 
 #: The contract; a domain's dataset is ``<domain>.population``.

@@ -323,7 +323,7 @@ def render_summary(summary: Mapping[str, Any]) -> Group:
         shown = _table(("figure", "personas", "people"))
         for row in compared:
             shown.add_row(*(Text(row[name]) for name in ("figure", "personas", "people")))
-        parts.append(("Personas beside people on the same items (95 % intervals)", shown))
+        parts.append(("Personas beside people (95 % intervals)", shown))
     # A table's own title would wrap at the table's width.
     return Group(
         *(line for title, table in parts for line in (Text(f"\n{title}", style="bold"), table))

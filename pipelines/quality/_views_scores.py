@@ -218,7 +218,11 @@ def _asking(evidence: Evidence) -> View:
 
 
 def _compared(figure: str) -> ViewFunction:
-    """View of one row: the factor between personas and people in a figure, nearest to 1."""
+    """View of one row: the factor between personas and people in a figure, nearest to 1.
+
+    It does not apply where the interval of their ratio holds both ends of the admitted range: such
+    figures tell neither personas without a taste nor ones with far too much of it from people.
+    """
 
     @view("population", figure)
     def compared(evidence: Evidence) -> View:
@@ -235,6 +239,9 @@ def _compared(figure: str) -> ViewFunction:
         ):
             if row[counted] < least:
                 return View.skip(f"{row[counted]:,} {counted}; at least {least:,} are needed")
+        reasons = evidence.snapshot.manifest.stats.get("population", {}).get("missing", {})
+        if reasons.get(figure):
+            return View.skip("; ".join(f"{s}: {why}" for s, why in reasons[figure].items()))
         if (row["people_low"] or 0.0) <= 0.0:
             return View.skip("people's own value can't be told from chance")
         scores = evidence.sibling("preference_scores")
@@ -247,9 +254,16 @@ def _compared(figure: str) -> ViewFunction:
             return View.skip("scores of raters without a taste by design")
         if evidence.settings.scoring.taste == "mean" and "statistical" in rated_by:
             return View.skip("scoring.taste is mean: personas are alike on purpose (ablation)")
+        low, high = row["ratio_low"], row["ratio_high"]
+        factor = evidence.settings.quality.max_taste_ratio
+        if low is not None and low <= 1.0 / factor and high >= factor:
+            return View.skip(
+                f"the ratio's interval, {low:.2f} to {high:.2f}, holds both {1.0 / factor:.2f} "
+                f"and {factor:.2f}: more people or personas are needed"
+            )
         return View(
             found.select("figure", "ratio", "ratio_low", "ratio_high").with_columns(
-                distance=pl.lit(factor_apart(row["ratio_low"], row["ratio_high"]))
+                distance=pl.lit(factor_apart(low, high))
             )
         )
 

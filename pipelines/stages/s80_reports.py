@@ -74,7 +74,7 @@ def _identity(settings: Settings) -> dict[str, Any]:
 
 
 def population(inputs: Inputs, settings: Settings, report: Report) -> list[pl.DataFrame]:
-    """Compare personas with people who rated the same lists of items, with intervals."""
+    """Compare the tastes, levels and spreads of personas with those of people, with intervals."""
     scoring = settings.scoring
     items = inputs["items"].read()
     learned: dict[str, Any] = {
@@ -131,7 +131,7 @@ STAGES = [
             *("item_embeddings", "score_plan"),
         ),
         identity=("scoring",),
-        code_version=raters.CODE_VERSION,
+        code_version=f"{raters.CODE_VERSION}.2",
         make=population,
     )
     for domain in DOMAINS.values()

@@ -92,7 +92,7 @@ def test_a_summary_fits_a_terminal_and_its_figures_are_those_of_the_tables(
         (own,) = report.filter(predictor=name).select("value", "low", "high").rows()
         assert row == pytest.approx(own, abs=5e-4)
     (share,) = release.snapshot("population").read().filter(figure="item_person_share").to_dicts()
-    row = found["Personas beside people on the same items", "item x person share of variance"]
+    row = found["Personas beside people", "item x person share of variance"]
     ends = ("value", "low", "high")
     wanted = [share[f"{side}_{end}"] for side in ("personas", "people") for end in ends]
     assert row == pytest.approx(wanted, abs=5e-4)

@@ -2,7 +2,8 @@
 
 Every function takes arrays, so that the ratings of people and of personas go through the same
 code. Ratings are in units of their own scale. Figures of rated lists (:class:`Lists`) are drawn
-with a bootstrap over the independent raters: a person, or a persona with all lists it rates.
+with a bootstrap over the independent raters: a person, or a persona with all lists it rates. Too
+few lists that are long enough give no figure but the reason (:attr:`Drawn.missing`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pipelines.raters.protocol import Floats, Ints
-from pipelines.raters.statistical import component_sums, components, other_mean_surplus
+from pipelines.raters.statistical import component_sums, components, other_means
 
 #: Raters are put into at most this many groups, drawn with replacement as wholes (count).
 _BLOCKS = 1_000
@@ -21,8 +22,10 @@ _BLOCKS = 1_000
 _MANY = 50.0
 #: Random splits into halves, and ratings of a genre that a half needs (counts).
 _SPLITS, _MIN_HALF = 4, 4
-#: Ratings of a user that a mean and a spread need (count).
+#: Ratings of a user that a mean, a spread and a taste need (count).
 _MIN_RATINGS = 10
+#: Lists long enough that a figure needs (count).
+_MIN_LISTS = 10
 #: Pseudo-ratings at no surplus that genre deviations are shrunk with (count).
 _STRENGTH = 4.0
 
@@ -33,6 +36,13 @@ class Drawn:
 
     value: float
     draws: Floats
+    #: Why there is no figure; the value is NaN then.
+    missing: str = ""
+
+    @classmethod
+    def none(cls, missing: str) -> Drawn:
+        """No figure, for a reason."""
+        return cls(float("nan"), np.zeros(0), missing)
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -45,6 +55,8 @@ class Drawn:
 
     def over(self, other: Drawn) -> tuple[float, float, float]:
         """Ratio of two independent figures, and the percentiles of its draws."""
+        if self.missing or other.missing:
+            return (float("nan"),) * 3
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = self.draws / other.draws
             value = float(np.float64(self.value) / other.value)
@@ -97,8 +109,14 @@ class Lists:
         rating[np.argsort(self.item, kind="stable")] = self.rating[order]
         return replace(self, rating=rating)
 
-    def drawn(self, sums: Floats, figure: Callable[[Floats], Floats]) -> Drawn:
-        """A figure of sums over lists, given these sums per list, of shape (lists, columns)."""
+    def drawn(self, sums: Floats, figure: Callable[[Floats], Floats], needed: str) -> Drawn:
+        """A figure of sums over lists, given these sums per list, of shape (lists, columns).
+
+        The first column is 0 where a list lacks what the figure needs, which ``needed`` names.
+        """
+        enough = int((sums[:, 0] > 0).sum())
+        if enough < _MIN_LISTS:
+            return Drawn.none(f"{enough} lists with {needed}; at least {_MIN_LISTS} are needed")
         grouped = np.zeros((self.weights.shape[1], sums.shape[1]))
         np.add.at(grouped, self.group, sums)
         whole = figure(grouped.sum(axis=0, keepdims=True))
@@ -153,26 +171,39 @@ def variance_shares(expected: Floats, within: Floats, *, passes: int = 20) -> Va
     return VarianceShares(*(parts / total if total > 0 else parts).tolist())
 
 
-def split_half(lists: Lists, genres: Floats, *, seed: int = 0) -> Drawn:
-    """Covariance between halves of users' genre deviations, net of other users'.
+def split_half(lists: Lists, genres: Floats, *, seed: int = 0) -> tuple[Drawn, Drawn]:
+    """Covariance between halves of users' genre deviations beyond chance, and that of chance.
 
-    A user's ratings, less each item's mean and the user's mean, are split at random into halves,
-    several times. Their mean by genre is compared between the halves: with the same genre's (taste)
-    less that of the next user (what all users share). In squared rating units; ``genres`` is
+    A user's ratings, less the mean of each item's other ratings and the user's mean, are split at
+    random into halves, several times. Their mean by genre is compared between the halves: with the
+    same genre's (taste) less that of the next user (what all users share). Taking off the user's
+    mean makes the halves differ more than they would by chance; the covariance after a shuffle of
+    each user's items shows by how much, and is subtracted. In squared rating units; ``genres`` is
     whether an item has a genre, of shape (items, genres).
     """
-    sums = np.sum([_halves(lists, genres, seed + n) for n in range(_SPLITS)], axis=0)
-    return lists.drawn(sums, _net_covariance)
-
-
-def _halves(lists: Lists, genres: Floats, seed: int) -> Floats:
-    """Sums per user of n, ab, a, b over genres, for its own halves and against the next user."""
-    rng = np.random.default_rng(seed)
-    user, item, rating = lists.user, lists.item, lists.rating
-    people = int(user.max()) + 1 if len(user) else 0
-    surplus = rating - _means(item, rating)[item]
+    surplus = lists.rating - other_means(lists.item, lists.rating)
+    rated = np.isfinite(surplus)
+    user, item, surplus = lists.user[rated], lists.item[rated], surplus[rated]
     surplus = surplus - _means(user, surplus)[user]
-    half = rng.integers(0, 2, len(user))
+    rng = np.random.default_rng(seed)
+    size = len(lists.group)
+    sums = np.zeros((size, 16))
+    for _ in range(_SPLITS):
+        half = rng.integers(0, 2, len(user))
+        shuffled = np.empty_like(surplus)
+        order = np.lexsort((rng.random(len(user)), user))
+        shuffled[np.argsort(user, kind="stable")] = surplus[order]
+        parts = [_halves(user, item, s, half, genres, size) for s in (surplus, shuffled)]
+        sums += np.hstack(parts)
+    needed = f"a genre of which each half has {_MIN_HALF} ratings"
+    taste = lists.drawn(sums, lambda s: _net_covariance(s) - _net_covariance(s[:, 8:]), needed)
+    return taste, lists.drawn(sums, lambda s: _net_covariance(s[:, 8:]), needed)
+
+
+def _halves(
+    user: Ints, item: Ints, surplus: Floats, half: Ints, genres: Floats, people: int
+) -> Floats:
+    """Sums per user of n, ab, a, b over genres, for its own halves and against the next user."""
     means, there = [], []
     for side in (0, 1):
         kept = half == side
@@ -201,12 +232,12 @@ def _by_genre(
 
 
 def _net_covariance(sums: Floats) -> Floats:
-    return np.asarray(_covariance_of(sums[..., :4]) - _covariance_of(sums[..., 4:]))
+    return np.asarray(_covariance_of(sums[:, :4]) - _covariance_of(sums[:, 4:8]))
 
 
 def _covariance_of(sums: Floats) -> Floats:
-    count = np.where(sums[..., 0] > 0, sums[..., 0], np.nan)
-    return np.asarray(sums[..., 1] / count - sums[..., 2] * sums[..., 3] / count**2)
+    count = np.where(sums[:, 0] > 0, sums[:, 0], np.nan)
+    return np.asarray(sums[:, 1] / count - sums[:, 2] * sums[:, 3] / count**2)
 
 
 def taste_shares(lists: Lists, features: Floats, groups: Sequence[Ints]) -> dict[str, Drawn]:
@@ -222,18 +253,21 @@ def taste_shares(lists: Lists, features: Floats, groups: Sequence[Ints]) -> dict
     """
     columns = [np.array([0]), *(g for g in groups if len(g))]
     size = len(lists.group)
-    surplus = other_mean_surplus(lists.item, lists.rating)
+    surplus = lists.rating - other_means(lists.item, lists.rating)
     of_groups = component_sums(lists.user, lists.item, surplus, features, columns, size)
     powers = [np.ones(len(surplus)), lists.rating, lists.rating**2]
     totals = [np.bincount(lists.user, w, minlength=size) for w in powers]
-    sums = np.column_stack([*totals, of_groups])
+    sums = np.column_stack([of_groups[:, -1] >= _MIN_RATINGS, *totals, of_groups])
+    needed = f"{_MIN_RATINGS} ratings of items that others rated"
 
     def shares(s: Floats) -> Floats:
-        variance = s[:, 2] / s[:, 0] - (s[:, 1] / s[:, 0]) ** 2
-        return np.asarray(components(s[:, 3:]) / variance[:, None])
+        variance = s[:, 3] / s[:, 1] - (s[:, 2] / s[:, 1]) ** 2
+        return np.asarray(components(s[:, 4:]) / variance[:, None])
 
-    leniency = lists.drawn(sums, lambda s: shares(s)[:, 0])
-    taste = lists.drawn(sums, lambda s: shares(s)[:, 1:].sum(axis=1))
+    leniency = lists.drawn(sums, lambda s: shares(s)[:, 0], needed)
+    if leniency.missing:
+        return dict.fromkeys(("leniency", "taste", "item", "rest"), leniency)
+    taste = lists.drawn(sums, lambda s: shares(s)[:, 1:].sum(axis=1), needed)
     item = _item_share(lists)
     rest = Drawn(
         1.0 - leniency.value - taste.value - item.value,
@@ -267,30 +301,33 @@ def _item_share(lists: Lists) -> Drawn:
     return Drawn(value, np.array([share(w) for w in lists.weights]))
 
 
-def liked_gap(lists: Lists, likes: Floats, dislikes: Floats, genres: Floats) -> tuple[Drawn, Drawn]:
+def liked_gap(
+    lists: Lists, likes: Floats, dislikes: Floats, genres: Floats, usual: Floats
+) -> tuple[Drawn, Drawn]:
     """Mean rating of items of liked genres minus that of disliked ones, within lists.
 
     ``likes`` and ``dislikes`` of each list's rater are of shape (lists, genres), ``genres`` of
-    shape (items, genres), 0 or 1. Returns the mean gap over lists with both, and how much of it is
-    the items' own means. Items of a liked and a disliked genre are left out.
+    shape (items, genres), 0 or 1; ``usual`` are the means of the items' other ratings, of shape
+    (ratings,), NaN where there are too few. Returns the mean gap over lists with both, and how much
+    of it is the items' own means. Items of a liked and a disliked genre are left out.
     """
-    usual = _means(lists.item, lists.rating)[lists.item]
     liked, disliked = (
         np.einsum("ij,ij->i", stated[lists.user], genres[lists.item]) > 0
         for stated in (likes, dislikes)
     )
     size = len(lists.group)
-    only, other = (liked & ~disliked).astype(float), (disliked & ~liked).astype(float)
-    counts = [np.bincount(lists.user, w, minlength=size) for w in (only, other)]
-    both = (counts[0] > 0) & (counts[1] > 0)
     out: list[Drawn] = []
     for value in (lists.rating, usual):
-        first, second = (
-            np.bincount(lists.user, w * value, minlength=size) / np.maximum(c, 1)
-            for w, c in zip((only, other), counts, strict=True)
-        )
-        gap = np.where(both, first - second, 0.0)
-        out.append(lists.drawn(np.stack([both.astype(np.float64), gap], axis=1), _ratio))
+        means, counts = [], []
+        for kept in (liked & ~disliked, disliked & ~liked):
+            rows = kept & np.isfinite(value)
+            counts.append(np.bincount(lists.user[rows], minlength=size))
+            total = np.bincount(lists.user[rows], value[rows], minlength=size)
+            means.append(total / np.maximum(counts[-1], 1))
+        both = (counts[0] > 0) & (counts[1] > 0)
+        gap = np.where(both, means[0] - means[1], 0.0)
+        sums = np.stack([both.astype(np.float64), gap], axis=1)
+        out.append(lists.drawn(sums, _ratio, "items of a liked and of a disliked genre"))
     return out[0], out[1]
 
 
@@ -313,7 +350,9 @@ def moments(lists: Lists) -> dict[str, tuple[Floats, Drawn, Drawn]]:
     out = {}
     for name, value in (("mean", mean), ("spread", spread)):
         sums = np.stack([kept, kept * value, kept * value**2], axis=1).astype(float)
-        out[name] = (value[kept], lists.drawn(sums, _ratio), lists.drawn(sums, deviation))
+        needed = f"{_MIN_RATINGS} ratings"
+        drawn = (lists.drawn(sums, figure, needed) for figure in (_ratio, deviation))
+        out[name] = (value[kept], *drawn)
     return out
 
 
@@ -334,7 +373,7 @@ def popularity_slope(lists: Lists, counts: Floats) -> Drawn:
         n, sx, sy, sxx, sxy = s.T
         return np.asarray((sxy - sx * sy / n) / np.maximum(sxx - sx * sx / n, 1e-12))
 
-    return lists.drawn(sums, slope)
+    return lists.drawn(sums, slope, "a rating")
 
 
 def histogram_similarity(lists: Lists, other: Lists, answers: Floats) -> Drawn:
@@ -357,11 +396,14 @@ def histogram_similarity(lists: Lists, other: Lists, answers: Floats) -> Drawn:
 def genre_correlation(lists: Lists, genres: Floats) -> Floats:
     """Correlation between genres of users' shrunken mean surplus, of shape (genres, genres).
 
-    The surplus is over the item's and the user's mean; users with a rating of both genres count.
+    The surplus is over the mean of the item's other ratings and the user's mean; users with a
+    rating of both genres count.
     """
-    surplus = lists.rating - _means(lists.item, lists.rating)[lists.item]
-    surplus = surplus - _means(lists.user, surplus)[lists.user]
-    total, count = _by_genre(lists.user, lists.item, surplus, genres, len(lists.group))
+    surplus = lists.rating - other_means(lists.item, lists.rating)
+    rated = np.isfinite(surplus)
+    user, item, surplus = lists.user[rated], lists.item[rated], surplus[rated]
+    surplus = surplus - _means(user, surplus)[user]
+    total, count = _by_genre(user, item, surplus, genres, len(lists.group))
     deviation = np.where(count > 0, total / (count + _STRENGTH), np.nan)
     seen = np.isfinite(deviation)
     filled = np.where(seen, deviation - np.nanmean(np.where(seen, deviation, 0.0), axis=0), 0.0)

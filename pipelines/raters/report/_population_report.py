@@ -28,7 +28,12 @@ from pipelines.raters.report._population import (
     taste_shares,
     variance_shares,
 )
-from pipelines.raters.statistical import StatisticalRater, genre_matrix, stated_genres
+from pipelines.raters.statistical import (
+    StatisticalRater,
+    genre_matrix,
+    other_means,
+    stated_genres,
+)
 from pipelines.scales import RatingScale, coarser, rescale, scale_named
 from pipelines.seeding import combine, hash_ids
 
@@ -70,12 +75,15 @@ COMPARED = ("item_person_share", "split_half_covariance")
 #: Users, ratings of people and personas from which figures are compared (counts): as many as a
 #: covariance of tastes is fitted on.
 MIN_USERS, MIN_RATINGS, MIN_PERSONAS = 200, 5_000, 50
-#: People's ratings that are compared at most, and cells of the table of expected ratings (counts).
-_MAX_RATINGS, _MAX_CELLS = 200_000, 4_000_000
+#: People's ratings, personas and their scores that are compared at most, and cells of the table of
+#: expected ratings (counts).
+_MAX_RATINGS, _MAX_PERSONAS, _MAX_SCORES, _MAX_CELLS = 200_000, 1_000, 1_000_000, 4_000_000
 #: Personas and people in that table at most (count).
 _MAX_TABLE = 300
 #: Items of a list (count).
 _LIST = 10
+#: Figures of headroom.
+_HEADROOM = ("headroom", "oracle", "common_list", "random_items")
 #: Draws of the bootstrap (count).
 _DRAWS = 200
 
@@ -92,12 +100,16 @@ class PopulationReport:
 
 @dataclass(frozen=True)
 class _Sides:
-    """Lists with the ratings of people and of personas, and who is behind them."""
+    """Ratings of people and of personas: all of them, and those of the same lists."""
 
     people: Lists
     personas: Lists
+    same_people: Lists
+    same_personas: Lists
+    #: Person of each list of `people`, persona of each list of `personas`.
     users: list[str]
-    persona: Ints
+    chosen: pl.DataFrame
+    #: Whether a rating of `people` is held out, of shape (ratings,).
     held_out: np.ndarray
 
 
@@ -114,12 +126,14 @@ def population_report(
     seed: int = 0,
     draws: int = _DRAWS,
 ) -> PopulationReport:
-    """Compare the scores of a release's personas with people's ratings of the same lists.
+    """Compare the scores of a release's personas with people's ratings.
 
-    Each person's list of rated items is given to a persona, so that both sides rate the same
-    items in lists of the same lengths and differ in nothing but who rates. A persona may get
-    several lists; intervals are bootstraps over people and over personas. Pairs that have no
-    score are left out of both sides.
+    Tastes are those of all ratings of a person and all scores of a persona. For levels, spreads
+    and distributions, each person's list of rated items is given to a persona, so that both sides
+    rate the same items in lists of the same lengths and differ in nothing but who rates. A persona
+    may get several lists; pairs that have no score are left out of both sides. Intervals are
+    bootstraps over people and over personas. Where lists are too few or too short for a figure, it
+    is null, and the metadata holds the reason (``missing``, by figure and side).
 
     People choose what they rate. Like is compared with like where an item that people watched is
     rated by all personas with a score of it, each counting by its exposure: those who would watch
@@ -154,14 +168,17 @@ def population_report(
         raise ContractError("no persona has a score", where="preference_scores")
     sides = _sides(scored, people, interactions, splits, rater, scale, seed, draws)
     rows: dict[str, dict[str, Any]] = {}
+    missing: dict[str, dict[str, str]] = {}
 
     def add(name: str, own: Drawn, human: Drawn | None, control: Drawn | None = None) -> None:
         rows[name] = _row(name, own, human, control)
+        reasons = {"personas": own.missing, "people": human.missing if human else ""}
+        if any(reasons.values()):
+            missing[name] = {side: reason for side, reason in reasons.items() if reason}
 
     features, groups = rater.catalogue.taste, rater.catalogue.taste_groups
     shares, human = (taste_shares(s, features, groups) for s in (sides.personas, sides.people))
-    mixed = sides.personas.shuffled(seed)
-    chance = taste_shares(mixed, features, groups)
+    chance = taste_shares(sides.personas.shuffled(seed), features, groups)
     for name, part in (
         ("item_person_share", "taste"),
         ("leniency_share", "leniency"),
@@ -170,17 +187,18 @@ def population_report(
     ):
         add(name, shares[part], human[part], chance[part] if part == "taste" else None)
     has = (rater.catalogue.shares > 0).astype(np.float64)
-    own, theirs, none = (
-        split_half(s, has, seed=seed) for s in (sides.personas, sides.people, mixed)
+    (own, mixed), (theirs, _) = (
+        split_half(s, has, seed=seed) for s in (sides.personas, sides.people)
     )
-    add("split_half_covariance", own, theirs, none)
-    for name, gap, human_gap in _gaps(sides, people, interactions, splits, rater, has, draws):
+    add("split_half_covariance", own, theirs, mixed)
+    for name, gap, human_gap in _gaps(sides, interactions, splits, rater, has, draws):
         add(name, gap, human_gap)
     # Answers between those of the people's scale would make any personas unlike people.
     coarse = coarser(scale, rater.source)
     metadata = _moments(sides, add, seed, np.asarray(rescale(coarse.answers, coarse, scale)))
     weights = np.expm1(_popularity(rater))
-    add("popularity_slope", *(popularity_slope(s, weights) for s in (sides.personas, sides.people)))
+    lists = sides.same_personas, sides.same_people
+    add("popularity_slope", *(popularity_slope(s, weights) for s in lists))
     metadata["genres"] = list(rater.catalogue.genres)
     metadata["correlations"] = _correlations(sides, has, add, seed)
     _tables(
@@ -191,13 +209,14 @@ def population_report(
         rows[f"exposure_{name}"] = _cells(f"exposure_{name}", (None,) * 3, ends)
     counts = {
         "personas": people.height,
-        "people": len(np.unique(sides.people.rater)),
+        "people": len(sides.users),
         "ratings": len(sides.people.rating),
     }
     table = pl.DataFrame([rows[name] for name in POPULATION_FIGURES if name in rows], _SCHEMA)
     table = table.with_columns(**{key: pl.lit(value, pl.Int64) for key, value in counts.items()})
-    metadata |= counts | {"scale": scale.name, "statement": _statement(counts, scale)}
-    return PopulationReport(table.sort("figure"), metadata)
+    lengths = {"scores": len(sides.personas.rating), "same": len(sides.same_people.rating)}
+    metadata |= counts | {"scale": scale.name, "statement": _statement(counts | lengths, scale)}
+    return PopulationReport(table.sort("figure"), metadata | {"missing": missing})
 
 
 _NUMBERS = [
@@ -250,40 +269,69 @@ def _sides(
     counts = counts.with_columns(pl.Series("order", order)).sort("order")
     counts = counts.filter(pl.col("len").cast(pl.Int64).cum_sum() <= _MAX_RATINGS)
     # Neighbouring lists go to different personas.
-    chosen = counts.select("user_id").with_row_index("list")
-    chosen = chosen.with_columns(person=pl.col("list").cast(pl.Int64) % people.height)
+    users = counts.select("user_id").with_row_index("list").cast({"list": pl.Int64})
+    users = users.with_columns(person=pl.col("list") % people.height)
     named = people.select("persona_id").with_row_index("person").cast({"person": pl.Int64})
-    wanted = (
+    rated = (
         interactions.lazy()
         .select("user_id", "item_id", "rating")
-        .join(chosen.join(named, on="person").lazy(), on="user_id")
+        .join(users.join(named, on="person").lazy(), on="user_id")
         .join(splits.lazy().select("user_id", "item_id", "split"), on=["user_id", "item_id"])
-    )
-    rows = (
-        wanted.join(scored.select("persona_id", "item_id", "sample"), on=["persona_id", "item_id"])
         .collect(engine="streaming")
         .sort("list", "item_id")
     )
-    if not rows.height:
-        raise ContractError("no person rated a scored item", where="preference_scores")
-    item = rows["item_id"].replace_strict(rater.catalogue.index, return_dtype=pl.Int64).to_numpy()
-    kept, user = np.unique(rows["list"].to_numpy(), return_inverse=True)
-    user = user.astype(np.int64)
-    persona = chosen["person"].to_numpy()[kept]
-    stars = np.asarray(rescale(rows["rating"].to_numpy(), rater.source, scale), np.float64)
-    given = rows["sample"].cast(pl.Float64).to_numpy()
-    return _Sides(
-        Lists.of(user, item, stars, draws=draws, seed=seed),
-        Lists.of(user, item, given, persona, draws=draws, seed=seed + 1),
-        chosen["user_id"].gather(kept).to_list(),
-        persona,
-        (rows["split"] != "train").to_numpy(),
+    rated = rated.with_columns(
+        rating=pl.Series(rescale(rated["rating"].to_numpy(), rater.source, scale), dtype=pl.Float64)
     )
+    samples = scored.select("persona_id", "item_id", pl.col("sample").cast(pl.Float64))
+    same = (
+        rated.lazy()
+        .join(samples, on=["persona_id", "item_id"])
+        .collect(engine="streaming")
+        .sort("list", "item_id")
+    )
+    if not same.height:
+        raise ContractError("no person rated a scored item", where="preference_scores")
+    chosen, given = _all_scores(samples, people, seed)
+
+    def lists(rows: pl.DataFrame, rating: str, rater_of: Ints | None, seed: int) -> Lists:
+        item = rows["item_id"].replace_strict(rater.catalogue.index, return_dtype=pl.Int64)
+        user = np.unique(rows["list"].to_numpy(), return_inverse=True)[1].astype(np.int64)
+        values = rows[rating].to_numpy()
+        return Lists.of(user, item.to_numpy(), values, rater_of, draws=draws, seed=seed)
+
+    persona = np.unique(same["list"].to_numpy()) % people.height
+    return _Sides(
+        lists(rated, "rating", None, seed),
+        lists(given, "sample", None, seed + 1),
+        lists(same, "rating", None, seed),
+        lists(same, "sample", persona, seed + 1),
+        users["user_id"].to_list(),
+        chosen,
+        (rated["split"] != "train").to_numpy(),
+    )
+
+
+def _all_scores(
+    samples: pl.LazyFrame, people: pl.DataFrame, seed: int
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Personas, and their scores of every item, or of items drawn by hash if these are too many.
+
+    Columns of the scores: list (row of the persona), item_id, sample.
+    """
+    order = np.argsort(combine(seed, hash_ids(people["persona_id"])), kind="stable")
+    chosen = people[np.sort(order[:_MAX_PERSONAS])]
+    named = chosen.select("persona_id").with_row_index("list").cast({"list": pl.Int64})
+    scored = samples.join(named.lazy(), on="persona_id")
+    items = scored.group_by("item_id").len().collect(engine="streaming")
+    items = items.with_columns(pl.Series("order", combine(seed, hash_ids(items["item_id"]))))
+    items = items.sort("order").filter(pl.col("len").cast(pl.Int64).cum_sum() <= _MAX_SCORES)
+    rows = scored.join(items.select("item_id").lazy(), on="item_id")
+    return chosen, rows.collect(engine="streaming").sort("list", "item_id")
 
 
 def _gaps(
     sides: _Sides,
-    people: pl.DataFrame,
     interactions: Table,
     splits: Table,
     rater: StatisticalRater,
@@ -292,20 +340,21 @@ def _gaps(
 ) -> list[tuple[str, Drawn, Drawn]]:
     """Gap between liked and disliked genres; people's are those of their training ratings."""
     genres = rater.catalogue.genres
-    fields = (genre_matrix(people[c], genres)[sides.persona] for c in ("likes", "dislikes"))
+    fields = (genre_matrix(sides.chosen[c], genres) for c in ("likes", "dislikes"))
     likes, dislikes = (np.asarray(field, np.float64) for field in fields)
-    own = liked_gap(sides.personas, likes, dislikes, has)
+    usual = other_means(sides.personas.item, sides.personas.rating)
+    own = liked_gap(sides.personas, likes, dislikes, has, usual)
     affinity = rater.genre_affinity(interactions, splits, sides.users)
     theirs = stated_genres(affinity)
     side, late = sides.people, sides.held_out
     # Ratings that show which genres a person likes can't also say how much more it gives them.
     held = Lists.of(side.user[late], side.item[late], side.rating[late], side.rater, draws=draws)
-    human = liked_gap(held, *theirs, has)
+    human = liked_gap(held, *theirs, has, other_means(side.item, side.rating)[late])
     return [("genre_gap", own[0], human[0]), ("genre_gap_items", own[1], human[1])]
 
 
 def _moments(sides: _Sides, add: Any, seed: int, answers: Floats) -> dict[str, Any]:
-    own, human = moments(sides.personas), moments(sides.people)
+    own, human = moments(sides.same_personas), moments(sides.same_people)
     add("mean_rating", own["mean"][1], human["mean"][1])
     add("user_mean_spread", own["mean"][2], human["mean"][2])
     add("user_spread_mean", own["spread"][1], human["spread"][1])
@@ -314,22 +363,22 @@ def _moments(sides: _Sides, add: Any, seed: int, answers: Floats) -> dict[str, A
     shares = np.linspace(0.0, 1.0, 51)
     for name in ("mean", "spread"):
         a, b = own[name][0], human[name][0]
-        add(f"user_{name}_ks", _ks(a, b, seed), _ks_of_halves(b, seed))
+        none = Drawn.none(own[name][1].missing or human[name][1].missing)
+        distances = (none, none) if none.missing else (_ks(a, b, seed), _ks_of_halves(b, seed))
+        add(f"user_{name}_ks", *distances)
         metadata[f"user_{name}s"] = {
             side: [round(float(v), 4) for v in np.quantile(values, shares)] if len(values) else []
             for side, values in (("personas", a), ("people", b))
         }
     add(
         "similarity",
-        histogram_similarity(sides.personas, sides.people, answers),
-        histogram_similarity(*_halves(sides.people, seed), answers),
+        histogram_similarity(sides.same_personas, sides.same_people, answers),
+        histogram_similarity(*_halves(sides.same_people, seed), answers),
     )
     return metadata
 
 
 def _ks(first: Floats, second: Floats, seed: int) -> Drawn:
-    if not len(first) or not len(second):
-        return Drawn(float("nan"), np.zeros(0))
     rng = np.random.default_rng(seed)
     drawn = [ks_distance(rng.choice(first, len(first)), second) for _ in range(100)]
     return Drawn(ks_distance(first, second), np.array(drawn))
@@ -337,8 +386,6 @@ def _ks(first: Floats, second: Floats, seed: int) -> Drawn:
 
 def _ks_of_halves(values: Floats, seed: int) -> Drawn:
     """Mean distance between random halves of the values: what chance gives."""
-    if len(values) < 4:
-        return Drawn(float("nan"), np.zeros(0))
     rng = np.random.default_rng(seed)
     parts = (rng.permutation(values) for _ in range(100))
     drawn = np.array([ks_distance(p[: len(p) // 2], p[len(p) // 2 :]) for p in parts])
@@ -423,14 +470,20 @@ def _tables(
         every, watching = np.zeros((2, *expected.shape))
         every[place] = rows["every"].fill_null(0.0).to_numpy()
         watching[place] = rows["watching"].fill_null(0.0).to_numpy()
-        _choices(sides.people, np.nan_to_num(expected), every, watching, add, seed)
+        _choices(sides.same_people, np.nan_to_num(expected), every, watching, add, seed)
     enough = (~np.isnan(expected)).sum(axis=1) >= _LIST
     if enough.sum() < 2:
+        none = Drawn.none(f"{enough.sum()} personas with {_LIST} scores; at least 2 are needed")
+        for name in _HEADROOM:
+            add(name, none, none)
         return
-    own = _headroom(expected[enough], draws, seed)
-    human = _headroom(_expected_of_people(interactions, splits, rater, items, most), draws, seed)
-    for name in ("headroom", "oracle", "common_list", "random_items"):
-        add(name, own[name], human[name])
+    human = _expected_of_people(interactions, splits, rater, items, most)
+    # A longer list to choose from has better items: people choose from what a persona has.
+    scores = ~np.isnan(expected[enough])
+    human = np.where(scores[np.arange(len(human)) % len(scores)], human, np.nan)
+    sides_of = (_headroom(table, draws, seed) for table in (expected[enough], human))
+    for name, of_personas, of_people in zip(_HEADROOM, *sides_of, strict=True):
+        add(name, of_personas, of_people)
     exact = variance_shares(expected[enough], within[enough]).interaction
     add("table_item_person_share", Drawn(exact, np.zeros(0)), None)
 
@@ -468,16 +521,14 @@ def _choices(
         add(f"choice_gap{name}", Drawn(float(gap[0]), gap[1:]), None)
 
 
-def _headroom(expected: Floats, draws: int, seed: int) -> dict[str, Drawn]:
-    """Headroom and its parts, with a bootstrap over the persons of the table."""
+def _headroom(expected: Floats, draws: int, seed: int) -> list[Drawn]:
+    """Headroom and its parts (`_HEADROOM`), with a bootstrap over the persons of the table."""
     by_person = headroom_by_person(expected, size=_LIST)
     size = len(by_person)
     rng = np.random.default_rng(seed)
     means = rng.multinomial(size, np.full(size, 1.0 / size), size=draws) @ by_person / size
     parts = np.vstack([by_person.mean(axis=0), means]).T
-    named = {"oracle": parts[0], "common_list": parts[1], "random_items": parts[2]}
-    named["headroom"] = parts[0] - parts[1]
-    return {name: Drawn(float(v[0]), v[1:]) for name, v in named.items()}
+    return [Drawn(float(v[0]), v[1:]) for v in (parts[0] - parts[1], *parts)]
 
 
 def _expected_of_people(
@@ -497,9 +548,10 @@ def _expected_of_people(
 
 def _statement(counts: Mapping[str, int], scale: RatingScale) -> str:
     return (
-        f"{counts['personas']:,} personas and {counts['people']:,} people on the same lists, "
-        f"{counts['ratings']:,} ratings on {scale.name}: each person's list of rated items is "
-        "given to a persona."
+        f"{counts['personas']:,} personas and {counts['people']:,} people on {scale.name}. Tastes: "
+        f"all {counts['ratings']:,} ratings of people, {counts['scores']:,} scores of personas. "
+        f"Levels, spreads and distributions: {counts['same']:,} ratings of the same lists, each "
+        "person's list of rated items being given to a persona."
     )
 
 
@@ -512,26 +564,35 @@ def population_markdown(table: pl.DataFrame, metadata: Mapping[str, Any]) -> str
         "| --- | --- | ---: | ---: | ---: |",
     ]
     lines += ["| " + " | ".join(row) + " |" for row in population_rows(table)]
-    found = table.filter(figure="item_person_share")
-    chance = found["chance"][0] if found.height else None
+    chance = dict(table.select("figure", "chance").drop_nulls().iter_rows())
     lines += [
         "",
         "Intervals: 95 %, bootstrap over people and over personas. Shares of the variance are "
         "moments of products of ratings (Haseman and Elston, 1972); taste is what is linear in "
         "genres, text, year, popularity and quality, for both sides."
         + (
-            f" With personas shuffled among the scores of each item it is {chance:.3f}."
-            if chance is not None
+            f" With personas shuffled among the scores of each item it is {share:.3f}."
+            if (share := chance.get("item_person_share")) is not None
+            else ""
+        )
+        + (
+            " Split-half covariances are those beyond a shuffle of each list's items "
+            f"({covariance:.3f} for personas)."
+            if (covariance := chance.get("split_half_covariance")) is not None
             else ""
         ),
         "",
         "For distances, similarity and agreement of correlations, the column of people compares "
         "random halves of the people: what chance gives. People's gap is on held-out ratings, the "
         "genres being those of the largest and smallest surpluses in training. People's headroom "
-        "is as far as their training ratings tell, a lower bound. Personas who would watch an "
+        "is as far as their training ratings tell, a lower bound, over the items that a persona "
+        "has a score of. Personas who would watch an "
         "item: all who were scored, each counting by its exposure. AUC and slope of exposure: "
         "people's latest ratings (split test) against items that they never rated.",
     ]
+    for name, reasons in metadata.get("missing", {}).items():
+        text = "; ".join(f"{side}, {reason}" for side, reason in reasons.items())
+        lines += ["", f"No figure of {POPULATION_FIGURES[name][0]}: {text}."]
     if metadata.get("reading"):
         lines += ["", f"Personas: {reading_statement(metadata['reading'])}"]
     return "\n".join(lines)
@@ -566,13 +627,13 @@ def population_pictures(table: pl.DataFrame, metadata: Mapping[str, Any]) -> dic
     """PNG pictures by title."""
     from pipelines.figures import grouped_bars
 
-    known = {row["figure"]: row for row in table.iter_rows(named=True)}
+    values = {
+        side: dict(table.select("figure", pl.col(f"{side}_value").fill_null(np.nan)).iter_rows())
+        for side in ("personas", "people")
+    }
 
     def bars(title: str, y: str, names: Sequence[str], labels: Sequence[str]) -> bytes:
-        sides = [
-            (side, [float(known[n][f"{side}_value"] or 0.0) if n in known else 0.0 for n in names])
-            for side in ("personas", "people")
-        ]
+        sides = [(side, [v.get(name, np.nan) for name in names]) for side, v in values.items()]
         return grouped_bars(title, "", y, labels, sides)
 
     shares = ("item_share", "leniency_share", "item_person_share", "rest_share")

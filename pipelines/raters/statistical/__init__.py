@@ -1,7 +1,7 @@
 """Statistical raters: of ratings, of products in choice sets, and those without a persona."""
 
 from pipelines.raters.statistical._baselines import MeanRater, RandomRater
-from pipelines.raters.statistical._components import component_sums, components, other_mean_surplus
+from pipelines.raters.statistical._components import component_sums, components, other_means
 from pipelines.raters.statistical._drawn import stated_genres
 from pipelines.raters.statistical._fit import fit_rater, fit_statistical
 from pipelines.raters.statistical._live import LiveStatistical, Settled
@@ -46,7 +46,7 @@ __all__ = [
     "fit_statistical",
     "genre_matrix",
     "group_surplus",
-    "other_mean_surplus",
+    "other_means",
     "positions",
     "source_scale",
     "stated_genres",

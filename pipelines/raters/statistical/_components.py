@@ -20,12 +20,12 @@ _MIN_OTHERS = 4
 _MANY = 50.0
 
 
-def other_mean_surplus(item: Ints, rating: Floats) -> Floats:
-    """Rating less the mean of the item's other ratings, of shape (ratings,); NaN with too few."""
+def other_means(item: Ints, rating: Floats) -> Floats:
+    """Mean of the item's other ratings, of shape (ratings,); NaN with fewer than four."""
     count = np.bincount(item)[item]
     total = np.bincount(item, rating)[item]
     others = np.where(count > _MIN_OTHERS, count - 1, np.nan)
-    return np.asarray(rating - (total - rating) / others)
+    return np.asarray((total - rating) / others)
 
 
 def component_sums(

@@ -22,7 +22,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from pipelines.raters.protocol import Floats, Ints
-from pipelines.raters.statistical._components import component_sums, components, other_mean_surplus
+from pipelines.raters.statistical._components import component_sums, components, other_means
 from pipelines.raters.statistical._tastes import TasteModel
 from pipelines.seeding import U64, uniform
 
@@ -280,7 +280,7 @@ def drawn_covariance(
     """
     user, item, rating = rows
     kept = [np.array([0]), *groups]
-    surplus = other_mean_surplus(item, rating)
+    surplus = rating - other_means(item, rating)
     sums = component_sums(user, item, surplus, features, kept, users)
     found = components(sums.sum(axis=0, keepdims=True))[0]
     factor = np.ones(len(tastes.covariance))

@@ -222,7 +222,12 @@ class World:
     frames: Mapping[str, pl.DataFrame]
     tables: Mapping[str, Snapshot]
 
-    def broken(self, dataset: str, change: Callable[[pl.DataFrame], pl.DataFrame]) -> Snapshot:
+    def broken(
+        self,
+        dataset: str,
+        change: Callable[[pl.DataFrame], pl.DataFrame],
+        stats: Mapping[str, Any] | None = None,
+    ) -> Snapshot:
         """A committed snapshot of a table after a change (its contract may still hold)."""
         current = self.store.current(dataset).version
         snapshot = self.store.commit(
@@ -230,6 +235,7 @@ class World:
             change(self.frames[dataset]),
             code_version="broken",
             inputs=self.tables[dataset].manifest.inputs,
+            stats=stats,
             allow_empty=True,
         )
         self.store.point(dataset, current)

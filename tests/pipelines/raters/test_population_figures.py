@@ -13,6 +13,7 @@ from pipelines.raters.report import (
     taste_shares,
     variance_shares,
 )
+from pipelines.raters.statistical import other_means
 
 
 def test_variance_shares_of_a_table_by_hand():
@@ -43,11 +44,22 @@ def test_headroom_by_hand():
 
 def test_gap_leaves_items_of_both_out():
     genres = np.array([[1, 0], [0, 1], [1, 1]])
-    rating = np.array([8.0, 4.0, 1.0, 6.0, 6.0, 1.0])
-    lists = Lists.of(np.repeat([0, 1], 3), np.tile([0, 1, 2], 2), rating)
-    gap, items = liked_gap(lists, np.array([[1, 0], [0, 0]]), np.array([[0, 1], [0, 0]]), genres)
+    lists = Lists.of(
+        np.repeat(np.arange(20), 3), np.tile([0, 1, 2], 20), np.tile([8.0, 4.0, 1.0], 20)
+    )
+    likes, dislikes = (np.tile(row, (20, 1)) for row in ([1, 0], [0, 1]))
+    usual = np.tile([7.0, 5.0, 1.0], 20)
+    usual[:3] = np.nan
+    gap, items = liked_gap(lists, likes, dislikes, genres, usual)
     assert (gap.value, items.value) == (4.0, 2.0)
-    assert np.isnan(liked_gap(lists, np.zeros((2, 2)), np.zeros((2, 2)), genres)[0].value)
+    nobody = liked_gap(lists, np.zeros((20, 2)), np.zeros((20, 2)), genres, usual)[0]
+    assert np.isnan(nobody.value)
+    assert "0 lists with items of a liked and of a disliked genre" in nobody.missing
+
+
+def test_means_leave_the_rating_out():
+    found = other_means(np.array([0, 0, 0, 0, 0, 1]), np.array([1.0, 2.0, 3.0, 4.0, 10.0, 7.0]))
+    np.testing.assert_allclose(found, [4.75, 4.5, 4.25, 4.0, 2.5, np.nan])
 
 
 def test_split_half_covariance_finds_planted_tastes():
@@ -59,19 +71,41 @@ def test_split_half_covariance_finds_planted_tastes():
     signs = np.where(genres[item, 0] > 0, 1.0, -1.0)
     rating = 6 + taste[user] * signs + rng.normal(0, 1, len(user))
     # A genre's deviation is plus or minus the taste: variance 1.
-    found = split_half(Lists.of(user, item, rating), genres)
+    found, _ = split_half(Lists.of(user, item, rating), genres)
     assert found.value == pytest.approx(1.0, abs=0.2)
-    nothing = split_half(Lists.of(user, item, rng.normal(0, 1, len(user))), genres)
-    # Taking off a user's own mean of 40 ratings costs a fortieth of their variance.
-    assert abs(nothing.value) < 0.05
+
+
+def test_shuffled_control_takes_off_the_cost_of_a_users_mean():
+    rng = np.random.default_rng(2)
+    user = np.repeat(np.arange(3000), 20)
+    lists = Lists.of(user, rng.integers(0, 60, len(user)), rng.normal(0, 1, len(user)))
+    found, control = split_half(lists, np.eye(2)[np.arange(60) % 2])
+    # A user's mean of 20 ratings costs a twentieth of their variance.
+    assert control.value == pytest.approx(-1 / 20, abs=0.01)
+    assert abs(found.value) < 0.01
+    assert found.interval[0] < 0.0 < found.interval[1]
+
+
+def test_short_lists_give_a_reason_and_no_figure():
+    rng = np.random.default_rng(3)
+    user = np.repeat(np.arange(500), 7)
+    lists = Lists.of(user, rng.integers(0, 60, len(user)), rng.normal(0, 1, len(user)))
+    genres = np.eye(2)[np.arange(60) % 2]
+    shares = taste_shares(lists, np.column_stack([np.ones(60), genres]), [np.array([1, 2])])
+    for found in (*split_half(lists, genres), *shares.values(), *moments(lists)["mean"][1:]):
+        assert np.isnan(found.value)
+        assert found.missing.startswith("0 lists with ")
+        assert found.missing.endswith("; at least 10 are needed")
+        assert all(np.isnan(found.over(found)))
 
 
 def test_user_moments_and_distance_by_hand():
-    user = np.repeat([0, 1], [12, 3])
-    rating = np.array([1.0, 3.0] * 6 + [5.0, 5.0, 5.0])
-    found = moments(Lists.of(user, np.arange(15), rating, draws=0))
-    assert found["mean"][0].tolist() == [2.0]
-    assert found["spread"][0].tolist() == pytest.approx([np.sqrt(12 / 11)])
+    user = np.repeat(np.arange(11), [12] * 10 + [3])
+    rating = np.array([1.0, 3.0] * 60 + [5.0, 5.0, 5.0])
+    found = moments(Lists.of(user, np.arange(123), rating, draws=0))
+    assert found["mean"][0].tolist() == [2.0] * 10
+    assert found["spread"][0].tolist() == pytest.approx([np.sqrt(12 / 11)] * 10)
+    assert [drawn.value for drawn in found["mean"][1:]] == [2.0, 0.0]
     assert ks_distance(np.array([1.0, 3.0]), np.array([2.0, 4.0])) == 0.5
 
 

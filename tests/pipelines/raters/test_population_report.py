@@ -97,6 +97,54 @@ def test_both_sides_rate_the_same_lists(report, small_world):
     assert report.metadata["ratings"] == small_world.interactions.height
     assert report.metadata["people"] == 150
     assert report.metadata["personas"] == 20
+    assert "6,000 ratings of the same lists" in report.metadata["statement"]
+    assert report.metadata["missing"] == {}
+
+
+@pytest.fixture(scope="module")
+def sparse(small_world, scored):
+    """Report with scores of 24 of the 80 items for each persona."""
+    rater, scores = scored
+    order = np.argsort(np.random.default_rng(6).random((20, 80)), axis=1)
+    some = scores.sort("persona_id", "item_id").filter(pl.Series((order < 24).ravel()))
+    return some, report_of(small_world, rater, some)
+
+
+@pytest.mark.parametrize("name", ["item_person_share", "split_half_covariance", "genre_gap"])
+def test_tastes_of_people_do_not_depend_on_what_personas_scored(report, sparse, name):
+    ends = [f"people_{end}" for end in ("value", "low", "high")]
+    whole, some = figure(report, name), figure(sparse[1], name)
+    assert [some[end] for end in ends] == [whole[end] for end in ends]
+    assert some["personas_value"] != whole["personas_value"]
+
+
+def test_both_sides_choose_from_the_same_catalogue(report, sparse):
+    scores, found = sparse
+    kept = scores.pivot("item_id", index="persona_id", values="expected", sort_columns=True)
+    own = headroom_by_person(kept.drop("persona_id").to_numpy()).mean(axis=0)
+    for value, name in zip(own, ("oracle", "common_list", "random_items"), strict=True):
+        assert figure(found, name)["personas_value"] == pytest.approx(value)
+    # The best of 24 items is not as good as that of 80.
+    assert figure(found, "oracle")["people_value"] < figure(report, "oracle")["people_value"] - 0.2
+    usual = figure(report, "random_items")["people_value"]
+    assert figure(found, "random_items")["people_value"] == pytest.approx(usual, abs=0.1)
+
+
+def test_lists_too_short_for_a_figure_give_the_reason(small_world, scored):
+    rater, scores = scored
+    few = scores.sort("item_id").group_by("persona_id", maintain_order=True).head(6)
+    found = report_of(small_world, rater, few)
+    text = population_markdown(found.table, found.metadata)
+    numbers = ("personas_value", "personas_low", "personas_high", "ratio", "ratio_low", "chance")
+    for name in ("item_person_share", "split_half_covariance"):
+        row = figure(found, name)
+        assert [row[n] for n in numbers] == [None] * len(numbers)
+        assert row["people_low"] < row["people_value"] < row["people_high"]
+        reason = found.metadata["missing"][name]["personas"]
+        assert reason.startswith("0 lists with ")
+        assert f"{POPULATION_FIGURES[name][0]}: personas, {reason}." in text
+    assert figure(found, "headroom")["people_value"] is None
+    assert found.metadata["missing"]["headroom"]["people"].startswith("0 personas with 10 scores")
 
 
 def test_intervals_hold_their_value(report):
@@ -143,7 +191,8 @@ def test_failed_scores_are_on_neither_side(small_world, scored):
     )
     found = report_of(small_world, rater, failed, draws=20)
     first = small_world.interactions.filter(item_id=small_world.items["item_id"][0]).height
-    assert found.metadata["ratings"] == small_world.interactions.height - first
+    assert f"{6_000 - first:,} ratings of the same lists" in found.metadata["statement"]
+    assert "1,580 scores of personas" in found.metadata["statement"]
 
 
 def test_nothing_scored_is_an_error(small_world, scored):
