@@ -9,6 +9,7 @@ setup(
     package_dir={"orchestration.dbt": "dbt"},
     package_data={
         "": ["py.typed", "*.csv", "*.yaml", "*.yml", "*.json", "*.txt", "*.jinja"],
+        "sim.explore": ["site/*"],
         "orchestration.dbt": ["*.yml", "macros/**/*", "models/**/*", "tests/**/*"],
     },
 )

@@ -165,7 +165,7 @@ def _json_error(body: dict[str, Any]) -> None:
 #: Groups of commands in ``--help``, in this order; others follow alphabetically.
 _PANELS = {
     "Start": ("run", "ui", "status", "doctor", "config"),
-    "Look": ("release", "report", "episode", "graph"),
+    "Look": ("explore", "release", "report", "episode", "graph"),
     "Use": ("train", "recommend", "agents", "dialogue", "experiment", "ablate", "episodes"),
     "Make": ("personas", "match", "models", "answers", "judge"),
     "Keep": ("gc", "backup", "restore"),

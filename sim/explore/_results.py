@@ -1,0 +1,126 @@
+"""Results that a home holds on a release: experiments, training, and two releases compared."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from pipelines.config import Settings
+from pipelines.errors import IntegrityError
+from pipelines.store import Store
+from sim._release import Release
+from sim.experiments import open_experiment, paper_rows
+
+#: A column's shift is shown from this population stability index on.
+_SHIFTED = 0.005
+#: Figures of a training curve that are shown, where it has them.
+_CURVES = ("average_reward", "map@10", "personalization@10")
+
+
+def experiments(release: Release, settings: Settings) -> dict[str, Any] | None:
+    """The newest report of experiments on the release; None if the home has none."""
+    report = _json(settings.runtime.home / "experiments" / "reports" / "experiments.json")
+    if report is None or report["release"] != release.ref:
+        return None
+    return {"rows": [_experiment(one) for one in report["experiments"]]}
+
+
+def _experiment(result: dict[str, Any]) -> dict[str, Any]:
+    claim = open_experiment(result["name"]).claim
+    figure = None if claim is None else claim.figure
+    papers = [row.as_json() for row in paper_rows(result["name"])]
+    rows = [
+        {
+            "title": ", ".join(v for v in row["labels"].values() if v),
+            "source": row["source"],
+            "n": row["n"],
+            "value": row["figures"][figure],
+        }
+        for row in [*result["rows"], *papers]
+        if row["figures"].get(figure) is not None
+    ]
+    answer = result["answer"] or {}
+    return {
+        "name": result["name"],
+        "question": result["question"],
+        "paper": result["anchor"],
+        "claim": result["claim"],
+        "figure": figure,
+        "measured": answer.get("measured"),
+        "verdict": answer.get("verdict"),
+        "too_few": result["too_few"],
+        "values": rows,
+    }
+
+
+def training(release: Release, settings: Settings) -> dict[str, Any] | None:
+    """Curves and tables of the runs of training on the release; None if the home has none."""
+    rows = []
+    for file in sorted((settings.runtime.home / "training").glob("*/report.json")):
+        report = _json(file)
+        if report is None or report["release"] != release.ref:
+            continue
+        curves = [
+            {
+                "seed": run["seed"],
+                "points": [
+                    {key: point[key] for key in ("steps", *_CURVES) if key in point}
+                    for point in run["curve"]
+                ],
+            }
+            for run in report["runs"]
+        ]
+        shown = ("algo", "rater", "note", "scale", "steps", "seeds", "users")
+        rows.append(
+            {key: report[key] for key in shown}
+            | {
+                "curves": curves,
+                "table": [
+                    {
+                        "recommender": row["recommender"],
+                        "trained": row["trained"],
+                        **{k: row["figures"][k] for k in ("average_reward", "headroom")},
+                    }
+                    for row in report["rows"]
+                ],
+            }
+        )
+    return {"rows": rows} if rows else None
+
+
+def beside(release: Release, other: Release, settings: Settings) -> dict[str, Any]:
+    """Tables of two releases: rows, versions, shifted columns, and why they differ."""
+    diff = Store(release.home).diff(
+        Store(release.home).release(release.ref),
+        Store(other.home).release(other.ref),
+        memory_limit_mb=settings.runtime.memory_limit_mb,
+    )
+    rows = [asdict(table) for table in diff.tables.values()]
+    for row in rows:
+        row["shifts"] = [s for s in row["shifts"] if s["psi"] >= _SHIFTED]
+    return {"a": diff.a, "b": diff.b, "same": diff.same, "rows": _finite(rows)}
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    if not path.exists():
+        return None
+    try:
+        report: dict[str, Any] = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise IntegrityError(
+            "a report can't be read", where=str(path), hint="remove it, and run it again"
+        ) from error
+    return report
+
+
+def _finite(value: Any) -> Any:
+    """The value with None for numbers that JSON has not."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
