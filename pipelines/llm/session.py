@@ -48,7 +48,7 @@ class ModelSession(Asking):
         super().__init__(engine, store, settings.serving)
         self._settings = settings
         facts = engine.metadata()
-        self.begun = "chat" not in (facts.get("choice_endpoint"), facts.get("endpoint"))
+        self.begun = facts.get("endpoint") != "chat"
         self._context: int | None = facts.get("context")
         self._template = read_template(settings.serving.chat_template)
         self._words = None if self._tokenizer is None else vocabulary(self._tokenizer)

@@ -72,7 +72,7 @@ class ModelMatcher(Asking):
         self._model = engine.identity.model
         facts = engine.metadata()
         # A chat endpoint answers in a turn of its own: it can't go on from a begun answer.
-        self._begun = "chat" not in (facts.get("choice_endpoint"), facts.get("endpoint"))
+        self._begun = facts.get("endpoint") != "chat"
         self._grammar = closed_record(
             "matching/persona", {name: attribute_values(name) for name in ATTRIBUTES}
         )

@@ -79,9 +79,11 @@ def test_no_parameter_is_refused(engine: OpenAIEngine) -> None:
     assert facts["left_out"] == {}
     assert engine.identity.model == MODEL
     assert facts["reading"] == "ranks"
-    assert facts["probes"]["logprobs"] == "honoured (100 tokens)"
+    assert facts["endpoint"] == "chat"
+    assert facts["probes"]["top_logprobs (chat)"].startswith("honoured")
+    assert "from the 100 most probable tokens" in facts["distributions"]
     assert facts["probes"]["seed"] == "repeats"
-    assert facts["constraints"]["grammar (completions)"] == "grammar (llguidance)"
+    assert facts["probes"]["json_schema"] == "honoured"
 
 
 def test_every_pair_has_probabilities_that_sum_to_one(engine: OpenAIEngine) -> None:

@@ -1,9 +1,9 @@
-"""The interfaces of four kinds of server over one plain model, for `support.llm_server`.
+"""The interfaces of three kinds of server over one plain model, for `support.llm_server`.
 
 Each kind has the endpoints and the gaps of the real one: vLLM's reads exactly the tokens asked
-for and refuses what it does not know; llama.cpp's lists ranks with token ids and leaves out what
-it does not know without a word; Ollama's takes one text at a time; a hosted one has only the
-chat endpoint, wants a key and refuses unknown fields.
+for and refuses what it does not know; Ollama's lists no probable tokens and leaves out what it does
+not know without a word; a hosted one wants a key and refuses unknown fields. The last two are asked
+at the chat endpoint alone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ class Kind:
     owner: str
     pages: frozenset[str]
     fields: frozenset[str]
-    many: bool = False
     strict: bool = False
     ranks: int = 20
     images: bool = False
@@ -70,31 +69,14 @@ KINDS: dict[str, Kind] = {
         frozenset(
             _COMMON
             | _CHAT
-            | {"logprob_token_ids", "return_tokens_as_token_ids", "echo", "structured_outputs"}
+            | {"logprob_token_ids", "return_tokens_as_token_ids", "structured_outputs"}
             | {"min_p", "repetition_penalty"}
         ),
-        many=True,
-    ),
-    "llama.cpp": Kind(
-        "llama.cpp",
-        "llamacpp",
-        frozenset(
-            {
-                "/v1/completions",
-                "/v1/chat/completions",
-                "/props",
-                "/tokenize",
-                "/apply-template",
-            }
-        ),
-        frozenset(_COMMON | _CHAT | {"grammar", "json_schema", "min_p", "repeat_penalty"}),
-        many=True,
-        ranks=2_000,
     ),
     "ollama": Kind(
         "ollama",
         "library",
-        frozenset({"/v1/completions", "/v1/chat/completions", "/api/version"}),
+        frozenset({"/v1/chat/completions", "/api/version"}),
         frozenset(_COMMON | {"response_format"}),
     ),
     "hosted": Kind(
@@ -125,11 +107,6 @@ class Api:
             return {"object": "list", "data": [entry]}
         if path not in self.kind.pages:
             raise RefusedError(404, "Not Found")
-        if path == "/props":
-            return {
-                "build_info": "b9999-test",
-                "default_generation_settings": {"n_ctx": self.model.context},
-            }
         return {"version": "0.0.test"}
 
     def post(self, path: str, body: Body) -> Body:
@@ -138,9 +115,6 @@ class Api:
             raise RefusedError(404, "Not Found")
         if path == "/tokenize":
             return self._tokenize(body)
-        if path == "/apply-template":
-            go_on = body["messages"][-1]["role"] == "assistant"
-            return {"prompt": self.model.prompt(body["messages"], go_on=go_on)}
         unknown = [f for f in body if f not in self.kind.fields]
         bad = [f for f in body if f in self.kind.refuses] + (unknown if self.kind.strict else [])
         if bad:
@@ -155,30 +129,20 @@ class Api:
             go_on = bool(body.get("continue_final_message"))
             ids = self.model.encode(self.model.prompt(body["messages"], go_on=go_on))
         else:
-            ids = self.model.encode(body.get("prompt", body.get("content", "")))
+            ids = self.model.encode(body["prompt"])
         return {"tokens": ids, "count": len(ids), "max_model_len": self.model.context}
 
     def _complete(self, body: Body) -> Body:
-        prompt = body["prompt"]
-        if isinstance(prompt, str):
-            prompts = [self.model.encode(prompt)]
-        elif self.kind.name == "ollama":
-            raise RefusedError(400, "json: cannot unmarshal array into a prompt of type string")
-        elif prompt and isinstance(prompt[0], int):
-            prompts = [prompt]
-        elif not self.kind.many:
-            raise RefusedError(400, "only one prompt per request")
-        else:
-            prompts = [self.model.encode(p) if isinstance(p, str) else p for p in prompt]
+        prompts = body["prompt"]
         written = [self._write(ids, body) for ids in prompts]
         choices = []
-        for n, (ids, one) in enumerate(zip(prompts, written, strict=True)):
+        for n, one in enumerate(written):
             choices.append(
                 {
                     "index": n,
                     "text": one.text,
                     "finish_reason": one.finish,
-                    "logprobs": self._logprobs(ids, one, body),
+                    "logprobs": self._logprobs(one, body),
                 }
             )
         return {"object": "text_completion", "choices": choices, **self._counts(prompts, written)}
@@ -227,7 +191,7 @@ class Api:
                 temperature=float(body.get("temperature", 1.0)),
                 top_p=float(body.get("top_p", 1.0)),
                 min_p=float(body.get("min_p", 0.0)),
-                penalty=float(body.get("repetition_penalty", body.get("repeat_penalty", 1.0))),
+                penalty=float(body.get("repetition_penalty", 1.0)),
                 seed=int(body.get("seed", 0)),
                 stop=body.get("stop", ()),
                 grammar=_grammar(body),
@@ -262,7 +226,7 @@ class Api:
 
     # Log-probabilities --------------------------------------------------------------------
 
-    def _logprobs(self, ids: Sequence[int], one: Written, body: Body) -> Body | None:
+    def _logprobs(self, one: Written, body: Body) -> Body | None:
         if "logprobs" not in body:
             return None
         top = int(body["logprobs"])
@@ -270,22 +234,11 @@ class Api:
             raise RefusedError(
                 400, f"Requested sample logprobs of {top}, at most {self.kind.ranks}"
             )
-        if self.kind.name == "llama.cpp":
-            # It lists nothing beside a part of a character: here, beside no token that is drawn.
-            drawn = float(body.get("temperature", 1.0)) > 0.0
-            return None if drawn else {"content": self._content(one, top)}
         wanted = body.get("logprob_token_ids")
         tokens = list(one.tokens[: len(one.steps)]) or [self.model.tokenizer.eos_token_id]
         rows = list(one.steps[: len(tokens)])
-        own: list[float | None] = [float(r[t]) for r, t in zip(rows, tokens, strict=True)]
-        tops: list[Body | None] = [
-            self._top(r, t, top, wanted, body) for r, t in zip(rows, tokens, strict=True)
-        ]
-        if body.get("echo"):
-            before = self.model.logprobs(ids)
-            own = [None, *(float(before[n, ids[n + 1]]) for n in range(len(ids) - 1)), *own]
-            tops = [None] * len(ids) + tops
-            tokens = [*ids, *tokens]
+        own = [float(r[t]) for r, t in zip(rows, tokens, strict=True)]
+        tops = [self._top(r, t, top, wanted, body) for r, t in zip(rows, tokens, strict=True)]
         return {
             "tokens": [self._name(t, body) for t in tokens],
             "token_logprobs": own,
@@ -309,11 +262,7 @@ class Api:
         ]
 
     def _entry(self, row: Any, token: int) -> Body:
-        entry: Body = {
-            "token": str(self.model.tokenizer.decode([token])),
-            "logprob": float(row[token]),
-        }
-        return entry | ({"id": token} if self.kind.name == "llama.cpp" else {})
+        return {"token": str(self.model.tokenizer.decode([token])), "logprob": float(row[token])}
 
 
 def _grammar(body: Body) -> str | None:
@@ -321,26 +270,14 @@ def _grammar(body: Body) -> str | None:
     from llguidance import LLMatcher, grammar_from
 
     constraints = body.get("structured_outputs") or {}
-    if "choice" in constraints:
-        return str(grammar_from("choice", json.dumps(constraints["choice"])))
     if "regex" in constraints:
         return str(grammar_from("regex", constraints["regex"]))
     if "grammar" in constraints:
         return str(grammar_from("grammar", constraints["grammar"]))
-    schema = constraints.get("json") or body.get("json_schema")
+    schema = constraints.get("json")
     if body.get("response_format", {}).get("type") == "json_schema":
         schema = body["response_format"]["json_schema"]["schema"]
     if schema is not None:
         compact = {"whitespace_flexible": False}
         return str(LLMatcher.grammar_from_json_schema(json.dumps(schema), defaults=compact))
-    return _llama_grammar(body["grammar"]) if "grammar" in body else None
-
-
-def _llama_grammar(text: str) -> str:
-    """llama.cpp's own grammars, of which only a choice is known here, or llguidance's."""
-    if text.startswith("%llguidance"):
-        return text
-    found = re.fullmatch(r"root ::= (.*)", text)
-    if not found:
-        raise ValueError("failed to parse grammar")
-    return f"start: {found[1]}"
+    return None

@@ -137,7 +137,7 @@ class LLMRater(ModelRater):
         facts = engine.metadata()
         self._calibration = calibration
         # A chat endpoint answers in a turn of its own: it can't go on from a begun answer.
-        begun = facts.get("choice_endpoint") != "chat" and facts.get("endpoint") != "chat"
+        begun = facts.get("endpoint") != "chat"
         self.style = PromptStyle(domain, scale, shots, system, begun, system_role, layout)
         self.tally = Tally()
         self._history = history

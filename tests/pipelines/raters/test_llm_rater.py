@@ -253,7 +253,7 @@ def test_refusals_for_other_reasons_still_stop_the_run_without_a_tokenizer():
 def test_a_chat_endpoint_gets_no_begun_answer():
     class Chat(ScriptedEngine):
         def metadata(self):
-            return {**super().metadata(), "choice_endpoint": "chat"}
+            return {**super().metadata(), "endpoint": "chat"}
 
     rater = LLMRater(Chat(), SCALES["one-ten"])
     request = next(rater.requests(PERSONAS, ITEMS))

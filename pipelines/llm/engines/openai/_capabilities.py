@@ -7,40 +7,36 @@ another answer than one with it.
 
 from __future__ import annotations
 
-import asyncio
 import difflib
+import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from pipelines.config import EngineSettings, ServingSettings
 from pipelines.errors import ConfigError, EngineError
 from pipelines.llm.engines._protocol import (
-    Choice,
     Constraint,
     GrammarConstraint,
     JsonSchema,
     Message,
-    Regex,
     Sampling,
 )
 from pipelines.llm.engines.openai._client import OPTIONAL, Client, Completion, Failure
 from pipelines.llm.engines.openai._encoding import (
-    DEFAULTS,
-    ENCODINGS,
-    ConstraintEncoding,
     Endpoint,
-    LlamaCppTokens,
     LocalTokens,
     Tokens,
     VllmTokens,
+    lark,
     sampling_fields,
 )
-from pipelines.llm.engines.openai._forms import FormStyle
+from pipelines.llm.engines.openai._forms import JSON_MODE, FormStyle, json_format
 
 #: Ways to read the distribution over the options of a choice.
 #: ``token_ids``: the server gives the log-probability of exactly the tokens that are asked for.
-#: ``ranks``: the options are looked for among the most probable tokens that it lists.
+#: ``ranks``: the options are looked for among the most probable tokens that a chat lists.
 #: ``draws``: answers are drawn and counted; an estimate. ``none``: not at all.
 Reading = Literal["token_ids", "ranks", "draws", "none"]
 
@@ -50,17 +46,28 @@ _DISTRIBUTIONS: dict[Reading, str] = {
     "draws": "ESTIMATE: shares among {draws} answers drawn ({reason})",
     "none": "not readable ({reason})",
 }
-_OWNERS = {"vllm": "vllm", "llamacpp": "llama.cpp", "library": "ollama"}
+_STYLES: dict[FormStyle, str] = {
+    "json_schema": "fields of JSON under a schema",
+    "json_object": "fields of JSON",
+    "lines": "lines with labels",
+}
 _QUESTION = (Message("user", "Name a colour."),)
 _BARE = "The sky is"
 #: Texts whose first tokens are looked up; no model begins an answer with all of them.
 _UNLIKELY = ("zq", "7", "K", "!", "Xv")
 _RANKS = (100, 20, 5)
-_BY_IDS = "logprob_token_ids"
-_IGNORED = "silently ignored"
+_BY_IDS, _LISTS = "logprob_token_ids", "top_logprobs (chat)"
+_IGNORED, _HONOURED = "silently ignored", "honoured"
+#: The token that is drawn is not used and gets no seed: vLLM on a CPU dies of a seed in a prompt
+#: that it computes in parts.
+FIRST = Sampling(temperature=1.0, max_tokens=1)
+_FIRST_GREEDY = Sampling(temperature=0.0, max_tokens=1)
 _GREEDY = Sampling(temperature=0.0, max_tokens=24)
+_DRAWN = Sampling(temperature=1.0, max_tokens=8)
 #: Tolerance of a log-probability between two equal requests (16-bit weights).
 _SAME = 0.5
+#: Tolerance of one between lists at two temperatures.
+_EQUAL = 0.2
 #: Longest thought that is waited for (tokens).
 _THOUGHT = 2048
 #: Fields that turn a model's thinking off: in its template (vLLM, llama.cpp), and the interface's.
@@ -71,19 +78,13 @@ _SWITCHES: tuple[dict[str, Any], ...] = (
 )
 _JSON = (Message("user", 'Name a colour in JSON, in this form: {"colour": "..."}'),)
 _MIXED = "Un été à Zürich: «日本» costs 10 or 100 €,\n  isn't it?\t5"
-
-#: Per kind, a constraint under which the answer has nothing to do with the question.
-_WANTED: dict[str, tuple[Constraint, str]] = {
-    "regex": (Regex("zq[7]vx"), "zq7vx"),
-    "json": (
-        JsonSchema(
-            '{"type": "object", "properties": {"zq": {"type": "string", "enum": ["vx"]}}, '
-            '"required": ["zq"], "additionalProperties": false}'
-        ),
-        '{"zq":"vx"}',
-    ),
-    "grammar": (GrammarConstraint('%llguidance {}\n\nstart: "zq" "7" "vx"'), "zq7vx"),
-    "choice": (Choice(("zq7vx", "zq8vx")), "zq"),
+#: Constraints under which the answer has nothing to do with the question.
+_GRAMMAR = GrammarConstraint('%llguidance {}\n\nstart: "zq" "7" "vx"')
+_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"zq": {"type": "string", "enum": ["vx"]}},
+    "required": ["zq"],
+    "additionalProperties": False,
 }
 
 
@@ -92,25 +93,19 @@ class Capabilities:
 
     Attributes
     ----------
-    defaults
-        The server's defaults of sampling, where they are not those of the interface.
-    thinks, switch
-        Whether the model thinks before it answers; the fields that turn this off, if any do.
-    reason
-        Why no distribution is read from probabilities; empty if one is.
     server, version
         Kind (``vllm``, ``llama.cpp``, ``ollama``, ``other``) and version as it reports them.
     context
         Longest prompt and answer together (tokens); None where it does not say.
     tokens
-        Tokenizer in use; None: there is none, so that only the chat endpoint is used.
-    endpoint, choice_endpoint
-        Endpoints that texts, and choices, are asked for at.
-    reading, ranks, draws
+        Tokenizer of prompts as token ids; None: every request goes to the chat endpoint.
+    reading, ranks, draws, reason
         Way to read a choice; length of the list of most probable tokens; answers drawn per choice
-        where the list does not hold it, or there is none.
-    limit_field
-        Name of the chat endpoint's field for the longest answer.
+        where the list does not hold it, or there is none; why there is none.
+    style
+        How the fields of a form are asked for at the chat endpoint.
+    thinks, switch
+        Whether the model thinks before it answers; the fields that turn this off, if any do.
     probed
         Outcome of every probe, by its name.
     """
@@ -119,20 +114,25 @@ class Capabilities:
         self.server, self.version = "other", ""
         self.context: int | None = None
         self.tokens: Tokens | None = None
-        self.endpoint: Endpoint = "chat"
-        self.choice_endpoint: Endpoint = "chat"
         self.reading: Reading = "none"
         self.ranks, self.draws = 0, engine.draws
-        self.defaults: dict[str, Any] = {}
         self.thinks, self.reason = False, ""
         self.switch: dict[str, Any] = {}
-        self.limit_field = "max_tokens"
+        self.style: FormStyle = "lines"
         self.probed: dict[str, str] = {}
         self._client, self._engine, self._serving = client, engine, serving
-        self._style: FormStyle | None = None
-        self._prompt: list[int] | None = None
-        self._encodings: dict[tuple[Endpoint, str], ConstraintEncoding | None] = {}
-        self._locks: dict[tuple[Endpoint, str], asyncio.Lock] = {}
+        #: The server's defaults of sampling, where they are not those of the interface.
+        self._defaults: dict[str, Any] = {}
+        #: Name of the chat endpoint's field for the longest answer.
+        self._limit_field = "max_tokens"
+        self._first = FIRST
+        self._prompt: list[int] = []
+        self._grammars = False
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Endpoint of all requests but those with pictures."""
+        return "chat" if self.tokens is None else "completions"
 
     @property
     def distributions(self) -> str:
@@ -144,19 +144,10 @@ class Capabilities:
             text += f"; where that leaves too much open, shares among {self.draws} answers drawn"
         return text
 
-    def choice_fault(self, options: int) -> str:
-        """Why a choice among so many options can't be answered; empty if it can."""
-        if self.max_options is None or options <= self.max_options:
-            return ""
-        listed = f"the server lists {self.ranks} probable tokens"
-        return f"no distribution over {options} answers ({self.reason or listed})"
-
     @property
     def max_options(self) -> int | None:
         """Most options whose distribution can be given; None: any number."""
-        if self.draws or self.reading == "token_ids" or self.choice_endpoint == "completions":
-            return None if self.reading != "none" else 0
-        return self.ranks
+        return None if self.draws or self.reading == "token_ids" else self.ranks
 
     @property
     def first_token(self) -> Sampling:
@@ -175,51 +166,39 @@ class Capabilities:
 
         ``room`` is for tokens beside those of the answer (count); thoughts are added to it.
         """
-        fields = sampling_fields(sampling, seed, self.server, self.defaults)
-        if "repeat_penalty" in fields and self.context is not None:
-            fields["repeat_last_n"] = self.context
+        fields = sampling_fields(sampling, seed, self._defaults)
         limit = sampling.max_tokens + room
         if endpoint == "completions":
             return fields | {"max_tokens": limit}, limit
         if self.thinks and not self.switch:
             limit += min(_THOUGHT, (self.context or 2 * _THOUGHT) // 2)
-        return fields | self.switch | {self.limit_field: limit}, limit
+        return fields | self.switch | {self._limit_field: limit}, limit
 
-    def note_thoughts(self, ones: Sequence[Completion | Failure]) -> bool:
+    def is_form(self, constraint: Constraint | None) -> bool:
+        """Whether a constraint is a grammar whose fields are asked for in its place."""
+        grammar = isinstance(constraint, GrammarConstraint) and bool(constraint.form)
+        return grammar and not self._grammars
+
+    def constraint_fields(self, constraint: Constraint | None) -> dict[str, Any]:
+        """Fields of a request's body that hold an answer to a constraint; empty: none can."""
+        if constraint is None or self._grammars:
+            return {"structured_outputs": {"grammar": lark(constraint)}} if constraint else {}
+        if not isinstance(constraint, JsonSchema) or self.style == "lines":
+            return {}
+        schema = self.style == "json_schema"
+        return json_format(json.loads(constraint.schema)) if schema else JSON_MODE
+
+    def note_thoughts(self, one: Completion | Failure) -> bool:
         """Whether a reply was cut in a thought that the probes had not shown: there is room now."""
-        cut = any(isinstance(o, Completion) and o.thought and o.finish == "length" for o in ones)
+        cut = isinstance(one, Completion) and one.thought and one.finish == "length"
         if not cut or (self.thinks and not self.switch):
             return False
         self.thinks, self.switch = True, {}
         return True
 
-    async def form_style(self) -> FormStyle:
-        """How the fields of a form are asked for at the chat endpoint; probed once."""
-        if await self.encoding("chat", "json") is not None:
-            return "json_schema"
-        async with self._locks.setdefault(("chat", "form"), asyncio.Lock()):
-            if self._style is None:
-                extra = {"response_format": {"type": "json_object"}}
-                one = await self._ask("chat", _GREEDY, extra, messages=_JSON)
-                text = "" if isinstance(one, Failure) else (one.text or "").strip()
-                self._style = "json_object" if text.startswith("{") else "lines"
-                self.probed["json_object"] = _outcome(one) if text[:1] != "{" else "honoured"
-        return self._style
-
-    async def encoding(self, endpoint: Endpoint, kind: str) -> ConstraintEncoding | None:
-        """Encoding of a kind of constraint for the server, or None; probed once."""
-        place = (endpoint, kind)
-        async with self._locks.setdefault(place, asyncio.Lock()):
-            if place not in self._encodings:
-                self._encodings[place] = await self._probe_encoding(endpoint, kind)
-        return self._encodings[place]
-
     def metadata(self) -> dict[str, Any]:
         """JSON-ready."""
-        named = {
-            f"{kind} ({endpoint})": encoding.name if encoding else None
-            for (endpoint, kind), encoding in sorted(self._encodings.items())
-        }
+        forms = f"checked here; grammars are asked for as {_STYLES[self.style]}"
         return {
             "server": self.server,
             "server_version": self.version,
@@ -227,12 +206,10 @@ class Capabilities:
             "context": self.context,
             "tokens": self.tokens.where if self.tokens else "none: chat endpoint only",
             "endpoint": self.endpoint,
-            "choice_endpoint": self.choice_endpoint,
-            "prompts_per_request": "many" if self._client.many else "one",
             "reading": self.reading,
             "distributions": self.distributions,
             "max_options": self.max_options,
-            "constraints": named,
+            "constraints": "structured_outputs" if self._grammars else forms,
             "thinks": self.thinks,
             "thinking_switch": self.switch or None,
             "left_out": dict(sorted(self._client.left_out.items())),
@@ -254,61 +231,70 @@ class Capabilities:
         """
         await self._find_server()
         self.tokens = await self._find_tokens()
-        self._prompt = await self._make_prompt()
-        if self._prompt is not None and await self._probe_completions(self._prompt):
-            self.endpoint = "completions"
+        if self.tokens is not None and await self._probe_token_ids(self.tokens):
+            self.reading = "token_ids"
         else:
             self.tokens = None
             await self._probe_chat()
         await self._probe_sampling()
-        await self._find_reading()
-        for kind in ("regex", "json", "grammar", *(["choice"] if self.reading == "draws" else [])):
-            await self.encoding(self.endpoint, kind)
+        if self.tokens is None:
+            await self._probe_list()
+        else:
+            one = await self._ask(_GREEDY, {"structured_outputs": {"grammar": lark(_GRAMMAR)}})
+            self.probed["structured_outputs"] = outcome = _obeyed(one, "zq7vx")
+            self._grammars = outcome == _HONOURED
+        if not self._grammars:
+            await self._probe_style()
         if self._client.spent is not None:
             raise self._client.spent
 
     # Server and model -------------------------------------------------------------------------
 
     async def _find_server(self) -> None:
-        api, root = self._client.address.api, self._client.address.root
-        listed = await self._client.request(api + "/models", tries=2, mode="probe")
+        listed = await self._client.request(
+            self._client.address.api + "/models", tries=2, mode="probe"
+        )
         data = None if isinstance(listed, Failure) else listed.body.get("data")
         models = [m for m in data if isinstance(m, dict)] if isinstance(data, list) else []
-        owners = {m.get("owned_by") for m in models}
-        self.server = next((k for o, k in _OWNERS.items() if o in owners), "other")
-        if self.server == "vllm":
-            self.version = await self._field(root + "/version", "version")
-        elif self.server in ("llama.cpp", "other"):
-            found = await self._client.request(root + "/props", tries=2)
-            settings = {} if isinstance(found, Failure) else found.body
-            if isinstance(own := settings.get("default_generation_settings"), dict):
-                build = settings.get("build_info")
-                self.server, self.version = "llama.cpp", build if isinstance(build, str) else ""
-                self._limit(own.get("n_ctx"))
-                stated = own.get("params")
-                numbers = stated.items() if isinstance(stated, dict) else ()
-                self.defaults = {k: v for k, v in numbers if k in OPTIONAL and _is_number(v)}
-        if self.server in ("ollama", "other"):
-            version = await self._field(root + "/api/version", "version")
-            if version:
-                self.server, self.version = "ollama", version
-        self.defaults = DEFAULTS.get(self.server, {}) | self.defaults
-        self._client.model = self._find_model([m for m in models if isinstance(m.get("id"), str)])
-        own = next((m for m in models if m.get("id") == self._client.model), {})
-        self._limit(own.get("max_model_len"))
+        if any(m.get("owned_by") == "vllm" for m in models):
+            self.server, self.version = "vllm", self._text(await self._page("/version"))
+            # Those of the model's files, which the server does not tell.
+            self._defaults = dict.fromkeys(("top_k", "top_p", "min_p", "repetition_penalty"))
+        elif isinstance(
+            stated := (props := await self._page("/props")).get("default_generation_settings"), dict
+        ):
+            # Its answers were read at the completions endpoint before: they have other keys.
+            self.server = "llama.cpp"
+            self.version = f"{self._text(props, 'build_info')} chat".strip()
+            self._limit(stated.get("n_ctx"))
+            params = stated.get("params")
+            for name, value in params.items() if isinstance(params, dict) else ():
+                if name in OPTIONAL and type(value) in (int, float):
+                    self._defaults[name] = value
+        elif version := self._text(await self._page("/api/version")):
+            self.server, self.version = "ollama", version
+        self._client.model = self._find_model(
+            [m["id"] for m in models if isinstance(m.get("id"), str)]
+        )
+        for m in models:
+            if m.get("id") == self._client.model:
+                self._limit(m.get("max_model_len"))
         self._limit(self._serving.max_context)
 
-    async def _field(self, url: str, field: str) -> str:
-        found = await self._client.request(url, tries=2)
-        value = None if isinstance(found, Failure) else found.body.get(field)
+    async def _page(self, path: str) -> Mapping[str, Any]:
+        found = await self._client.request(self._client.address.root + path, tries=2)
+        return {} if isinstance(found, Failure) else found.body
+
+    def _text(self, page: Mapping[str, Any], field: str = "version") -> str:
+        value = page.get(field)
         return self._client.address.quote(value) if isinstance(value, str) else ""
 
-    def _find_model(self, models: list[dict[str, Any]]) -> str:
-        wanted, names = self._engine.model, [m["id"] for m in models]
+    def _find_model(self, names: list[str]) -> str:
+        wanted = self._engine.model
         same = [n for n in names if wanted in (n, n.rsplit("/", 1)[-1], n.removesuffix(":latest"))]
         if wanted in names or len(same) == 1:
             self.probed["model"] = "listed"
-            return wanted if wanted in names else str(same[0])
+            return wanted if wanted in names else same[0]
         if names and self.server != "other":
             close = difflib.get_close_matches(wanted, names, n=3, cutoff=0.3) or names[:3]
             raise ConfigError(
@@ -324,13 +310,16 @@ class Capabilities:
         if type(value) is int and value > 0:
             self.context = min(value, self.context or value)
 
-    # Token ids --------------------------------------------------------------------------------
+    # Token ids: vLLM --------------------------------------------------------------------------
 
     async def _find_tokens(self) -> Tokens | None:
-        server = await self._server_tokens()
+        server = VllmTokens(self._client) if self.server == "vllm" else None
+        if server is not None and isinstance(bare := await server.spell([_BARE]), Failure):
+            self.probed["server's tokens"] = bare.detail
+            server = None
         if self._serving.tokenizer is None:
             return server
-        local = LocalTokens(self._serving)
+        local = LocalTokens(self._serving.tokenizer, self._serving.chat_template)
         if server is not None:
             if await local.spell([_MIXED]) != await server.spell([_MIXED]):
                 raise ConfigError(
@@ -341,50 +330,42 @@ class Capabilities:
             self.probed["tokenizer"] = "the same as the server's"
         return local
 
-    async def _server_tokens(self) -> Tokens | None:
-        kind = {"vllm": VllmTokens, "llama.cpp": LlamaCppTokens}.get(self.server)
-        if kind is None:
-            return None
-        tokens: Tokens = kind(self._client)
-        spelled = await tokens.spell([_BARE])
-        if isinstance(spelled, Failure) or not spelled[0]:
-            self.probed["server's tokens"] = _why(spelled)
-            return None
-        return tokens
+    async def _probe_token_ids(self, tokens: Tokens) -> bool:
+        """Ask for tokens that no list of the most probable would hold; twice, overlapping."""
+        prompt = await tokens.render(_QUESTION)
+        if isinstance(prompt, Failure) or not prompt:
+            self.probed["chat template"] = _why(prompt)
+            [prompt] = _ids(await tokens.spell([_BARE])) or [[]]
+        wanted = [*dict.fromkeys(ids[0] for ids in _ids(await tokens.spell(_UNLIKELY)) if ids)]
+        outcome = "no tokens to try it with"
+        if prompt and len(wanted) >= 4:
+            outcome, self._prompt = await self._read_token_ids(prompt, wanted), prompt
+        self.probed[_BY_IDS] = outcome
+        return outcome == _HONOURED
 
-    async def _make_prompt(self) -> list[int] | None:
-        if self.tokens is None:
-            return None
-        rendered = await self.tokens.render(_QUESTION)
-        if not isinstance(rendered, Failure) and rendered:
-            return rendered
-        self.probed["chat template"] = _why(rendered)
-        spelled = await self.tokens.spell([_BARE])
-        return None if isinstance(spelled, Failure) else spelled[0]
-
-    # Endpoints --------------------------------------------------------------------------------
-
-    async def _probe_completions(self, prompt: list[int]) -> bool:
-        """Probe prompts as token ids, and several prompts per request."""
-        longer = [*prompt, prompt[-1]]
-        fields, _ = self.fields(self.first_token, None, "completions")
-        for many, prompts in ((True, [prompt, longer]), (False, [longer])):
-            self._client.many = many
+    async def _read_token_ids(self, prompt: list[int], wanted: list[int]) -> str:
+        prompts, found = [prompt, [*prompt, prompt[-1]]], []
+        for ids in (wanted[:3], wanted[1:4]):
+            fields, _ = self.fields(FIRST, None, "completions")
+            fields |= {"logprobs": 1, _BY_IDS: ids, "return_tokens_as_token_ids": True}
             sent = await self._client.complete(
                 prompts, fields, 1, tries=2, mode="probe", divide=False
             )
-            name = "many prompts" if many else "token ids"
-            failure = next((one for one in sent if isinstance(one, Failure)), None)
-            if failure is not None:
-                self.probed[name] = failure.detail
-                continue
+            ones = [one for one in sent if isinstance(one, Completion)]
+            if len(ones) < len(sent):
+                return _why(sent[0])
             # A server that took the ids for text would count other tokens.
-            counted = sum(one.cost.usage.prompt for one in sent if isinstance(one, Completion))
-            if counted == sum(map(len, prompts)):
-                self.probed[name] = "honoured"
-                return True
-            self.probed[name] = f"misread: {counted} tokens for {sum(map(len, prompts))}"
-        return False
+            counted, count = sum(one.cost.usage.prompt for one in ones), sum(map(len, prompts))
+            if counted != count:
+                return f"misread: {counted} tokens for {count}"
+            if any(t not in ones[0].ids for t in ids):
+                return _IGNORED
+            found.append({t: ones[0].ids[t] for t in ids})
+        same = all(abs(found[0][t] - found[1][t]) <= _SAME for t in wanted[1:3])
+        honoured = same and all(_is_distribution(f.values()) for f in found)
+        return _HONOURED if honoured else "no probabilities"
+
+    # The chat endpoint ------------------------------------------------------------------------
 
     async def _probe_chat(self) -> None:
         """Probe the chat endpoint, and its name for the maximum number of tokens."""
@@ -395,7 +376,7 @@ class Capabilities:
                 if one.status == "engine_error":
                     break
                 continue
-            self.limit_field = field
+            self._limit_field = field
             self.probed["chat"] = f"honoured ({field})"
             if one.thought:
                 await self._find_switch()
@@ -412,7 +393,7 @@ class Capabilities:
         outcome = "can't be turned off"
         for switch in _SWITCHES:
             self.switch = switch
-            one = await self._ask("chat", _GREEDY, {})
+            one = await self._ask(_GREEDY)
             if not isinstance(one, Failure) and one.text and not one.thought:
                 outcome = f"turned off by {next(iter(switch))}"
                 break
@@ -421,24 +402,20 @@ class Capabilities:
 
     async def _ask(
         self,
-        endpoint: Endpoint,
         sampling: Sampling,
-        extra: dict[str, Any],
+        extra: dict[str, Any] | None = None,
         *,
         seed: int | None = None,
-        tries: int = 2,
+        endpoint: Endpoint | None = None,
         messages: Sequence[Message] = _QUESTION,
     ) -> Completion | Failure:
-        """Ask the probes' question in few tokens."""
+        """Ask the probes' question, by default at the endpoint of all requests."""
+        endpoint = endpoint or self.endpoint
         fields, limit = self.fields(sampling, seed, endpoint)
-        fields |= extra
+        fields |= extra or {}
         if endpoint == "chat":
-            return await self._client.chat(messages, fields, limit, tries=tries, mode="probe")
-        if self._prompt is None:
-            return Failure("invalid", "no prompt to try it with")
-        [one] = await self._client.complete(
-            [self._prompt], fields, limit, tries=tries, mode="probe"
-        )
+            return await self._client.chat(messages, fields, limit, tries=2, mode="probe")
+        [one] = await self._client.complete([self._prompt], fields, limit, tries=2, mode="probe")
         return one
 
     async def _probe_sampling(self) -> None:
@@ -447,14 +424,13 @@ class Capabilities:
         Most servers name the field that they refuse, and the client leaves it out. Where one does
         not, the request is tried without each.
         """
-        drawn = Sampling(temperature=1.0, max_tokens=8)
-        one = await self._ask(self.endpoint, drawn, {}, seed=11)
+        one = await self._ask(_DRAWN, seed=11)
         if isinstance(one, Failure) and one.status == "invalid":
-            sent, _ = self.fields(drawn, 11, self.endpoint)
+            sent, _ = self.fields(_DRAWN, 11, self.endpoint)
             for name in (n for n in OPTIONAL if n in sent):
                 before = dict(self._client.left_out)
                 self._client.left_out[name] = one.detail
-                without = await self._ask(self.endpoint, drawn, {}, seed=11)
+                without = await self._ask(_DRAWN, seed=11)
                 self._client.left_out = before
                 if not isinstance(without, Failure):
                     self._client.leave_out(name, one.detail)
@@ -466,114 +442,85 @@ class Capabilities:
                 where=self._client.address.api,
                 hint="check engine.model, and serving.timeout if it is slow",
             )
-        again = await self._ask(self.endpoint, drawn, {}, seed=11)
+        again = await self._ask(_DRAWN, seed=11)
         same = not isinstance(again, Failure) and one.text is not None and one.text == again.text
         self.probed["seed"] = "repeats" if same else "does not repeat"
 
-    # Distributions ----------------------------------------------------------------------------
-
-    async def _find_reading(self) -> None:
-        if self.endpoint == "completions":
-            if await self._probe_token_ids():
-                self.choice_endpoint, self.reading = "completions", "token_ids"
-                return
-            if await self._probe_ranks("completions"):
-                self.choice_endpoint, self.reading = "completions", "ranks"
-                return
+    async def _probe_list(self) -> None:
+        """Find the longest list of most probable tokens that the server gives."""
         if self.thinks and not self.switch:
             self.reason = "the model thinks before it answers, and its first token is a thought's"
-        elif await self._probe_ranks("chat"):
-            self.choice_endpoint, self.reading, self.reason = "chat", "ranks", ""
-            return
-        self.choice_endpoint = self.endpoint
-        if self.draws:
-            self.reading = "draws"
+        else:
+            self.reason = await self._list_fault()
+            self.reading = "none" if self.reason else "ranks"
+        if self.reading == "none":
+            self.ranks = 0
+            self.reading = "draws" if self.draws else "none"
 
-    async def _probe_token_ids(self) -> bool:
-        """Ask for tokens that no list of the most probable would hold; twice, overlapping."""
-        assert self.tokens is not None
-        spelled = await self.tokens.spell(_UNLIKELY)
-        wanted = [] if isinstance(spelled, Failure) else [s[0] for s in spelled if s]
-        wanted = list(dict.fromkeys(wanted))
-        if len(wanted) < 4:
-            self.probed[_BY_IDS] = "no tokens to try it with"
-            return False
-        found = []
-        for ids in (wanted[:3], wanted[1:4]):
-            extra = {"logprobs": 1, _BY_IDS: ids, "return_tokens_as_token_ids": True}
-            one = await self._ask("completions", self.first_token, extra)
-            if isinstance(one, Failure) or any(t not in one.ids for t in ids):
-                self.probed[_BY_IDS] = one.detail if isinstance(one, Failure) else _IGNORED
-                return False
-            found.append({t: one.ids[t] for t in ids})
-        same = all(abs(found[0][t] - found[1][t]) <= _SAME for t in wanted[1:3])
-        honoured = same and all(_is_distribution(f.values()) for f in found)
-        self.probed[_BY_IDS] = "honoured" if honoured else "no probabilities"
-        return honoured
-
-    async def _probe_ranks(self, endpoint: Endpoint) -> bool:
-        """Find the longest list of most probable tokens that the server gives."""
-        chat = endpoint == "chat"
-        name = "top_logprobs (chat)" if chat else "logprobs"
-        for count in _RANKS:
-            extra: dict[str, Any] = {"logprobs": True, "top_logprobs": count}
-            if not chat:
-                extra = {"logprobs": count}
-                if self.server == "vllm":
-                    extra["return_tokens_as_token_ids"] = True
-            one = await self._ask(endpoint, self.first_token, extra)
+    async def _list_fault(self) -> str:
+        """Why there is no list; empty if there is."""
+        fault = ""
+        for self.ranks in _RANKS:
+            one = await self.listed(_QUESTION, tries=2, mode="probe")
             if isinstance(one, Failure):
-                self.probed[name] = one.detail
-                self.reason = f"{name}: {one.detail}"
+                self.probed[_LISTS] = one.detail
+                fault = f"{_LISTS}: {one.detail}"
                 if one.detail.startswith("timeout"):
-                    return False  # a shorter list would not be quicker
+                    break  # a shorter list would not be quicker
                 continue
-            ranks = [*(one.texts if chat else one.ids).values()]
-            if _is_distribution(ranks):
-                self.ranks = count
-                self.probed[name] = f"honoured ({len(ranks)} tokens)"
-                return True
-            named = not chat and len(one.texts) > 1 and not one.ids
-            self.probed[name] = "without token ids" if named else _IGNORED
-            self.reason = "the server returns no log-probabilities of other tokens"
-            return False
-        return False
+            if not _is_distribution(one.texts.values()):
+                self.probed[_LISTS] = _IGNORED
+                return "the server returns no log-probabilities of other tokens"
+            self.probed[_LISTS] = f"honoured ({self.ranks} tokens)"
+            # Where the list is of the model's own probabilities at every temperature, the most
+            # probable token is drawn: llama.cpp lists none behind a part of a character.
+            self._first = _FIRST_GREEDY
+            greedy = await self.listed(_QUESTION, tries=2, mode="probe")
+            if isinstance(greedy, Failure) or not _same(one.texts, greedy.texts):
+                self._first = FIRST
+            return ""
+        return fault
 
-    # Constraints and seeds --------------------------------------------------------------------
+    async def listed(
+        self, messages: Sequence[Message], *, tries: int | None = None, mode: Any = "run"
+    ) -> Completion | Failure:
+        """A chat's first token with the list of the most probable ones; sent again without one."""
+        fields, limit = self.fields(self._first, None, "chat")
+        fields |= {"logprobs": True, "top_logprobs": self.ranks}
+        one = await self._client.chat(messages, fields, limit, tries=tries, mode=mode)
+        if isinstance(one, Failure) or one.texts or one.refusal:
+            return one
+        again = await self._client.chat(messages, fields, limit, tries=tries, mode=mode)
+        return again if isinstance(again, Failure) else replace(again, cost=one.cost + again.cost)
 
-    async def _probe_encoding(self, endpoint: Endpoint, kind: str) -> ConstraintEncoding | None:
-        """The first encoding of a kind of constraint that the server honours."""
-        constraint, wanted = _WANTED[kind]
-        outcomes, found = [], None
-        for encoding in ENCODINGS[kind]:
-            if encoding.server not in ("", self.server):
-                continue
-            one = await self._ask(endpoint, _GREEDY, encoding.fields(constraint), tries=1)
-            if isinstance(one, Failure):
-                outcomes.append(f"{encoding.name}: {one.detail}")
-                continue
-            text = "".join((one.text or "").split())
-            # A cut answer may be on the way: a model may fill JSON with white space.
-            begun = one.finish == "length" and len(text) >= 5 and wanted.startswith(text)
-            if text.startswith(wanted) or begun:
-                outcomes.append(f"{encoding.name} honoured")
-                found = encoding
-                break
-            outcomes.append(f"{encoding.name} {_IGNORED}")
-        self.probed[f"{kind} ({endpoint})"] = "; ".join(outcomes) or "checked here"
-        return found
-
-
-def _outcome(one: Completion | Failure) -> str:
-    return one.detail if isinstance(one, Failure) else _IGNORED
+    async def _probe_style(self) -> None:
+        """Find how the fields of a form are asked for."""
+        one = await self._ask(_GREEDY, json_format(_SCHEMA), endpoint="chat")
+        self.probed["json_schema"] = outcome = _obeyed(one, '{"zq":"vx"}')
+        if outcome == _HONOURED:
+            self.style = "json_schema"
+        else:
+            one = await self._ask(_GREEDY, JSON_MODE, endpoint="chat", messages=_JSON)
+            self.probed["json_object"] = outcome = _obeyed(one, "{")
+            self.style = "json_object" if outcome == _HONOURED else "lines"
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _obeyed(one: Completion | Failure, wanted: str) -> str:
+    """Outcome of a probe after which a text begins with the wanted one."""
+    if isinstance(one, Failure):
+        return one.detail
+    text = "".join((one.text or "").split())
+    # A cut answer may be on the way: a model may fill JSON with white space.
+    begun = one.finish == "length" and len(text) >= 5 and wanted.startswith(text)
+    return _HONOURED if text.startswith(wanted) or begun else _IGNORED
 
 
 def _why(found: Any) -> str:
     return found.detail if isinstance(found, Failure) else "no token ids"
+
+
+def _ids(spelled: list[list[int]] | Failure) -> list[list[int]]:
+    return [] if isinstance(spelled, Failure) else spelled
 
 
 def _is_distribution(values: Iterable[float]) -> bool:
@@ -582,3 +529,9 @@ def _is_distribution(values: Iterable[float]) -> bool:
     if any(v > 1e-3 for v in numbers) or len({round(v, 6) for v in numbers}) < 2:
         return False
     return math.fsum(math.exp(v) for v in numbers) <= 1.01
+
+
+def _same(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
+    """Whether two lists have the same probabilities."""
+    both = one.keys() & other.keys()
+    return len(both) > len(one) / 2 and all(abs(one[t] - other[t]) <= _EQUAL for t in both)

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 import httpx2
+import numpy as np
 import openai
 import orjson
 from pydantic import SecretStr
@@ -68,12 +69,8 @@ _OF_THE_REQUEST = frozenset({400, 413, 422})
 #: Optional fields of a request in the order in which they are given up where a server refuses
 #: several together, and the value under which each changes nothing.
 OPTIONAL: dict[str, Any] = {
-    "repeat_last_n": 0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
     "top_k": 0,
     "min_p": 0.0,
-    "repeat_penalty": 1.0,
     "repetition_penalty": 1.0,
     "top_p": 1.0,
     "seed": None,
@@ -99,19 +96,18 @@ T = TypeVar("T")
 # Address and key -----------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
 class Address:
-    """A server's root (with and without its last ``/v1``), and the key for it, or None."""
+    """A server's address as it is configured (``api``), and the key for it, or None."""
 
-    __slots__ = ("api", "key", "loopback", "root")
+    api: str
+    loopback: bool
+    key: SecretStr | None
 
-    def __init__(self, api: str, loopback: bool, key: SecretStr | None) -> None:
-        self.api = api
-        self.root = api.removesuffix("/v1")
-        self.loopback = loopback
-        self.key = key
-
-    def __repr__(self) -> str:
-        return f"Address({self.api!r})"
+    @property
+    def root(self) -> str:
+        """The address without its last ``/v1``."""
+        return self.api.removesuffix("/v1")
 
     def check_leak(self, content: str | bytes) -> None:
         """Refuse a response that repeats the key, as a debugging proxy does."""
@@ -331,7 +327,7 @@ class Completion:
     """A completion in a response, in one form for both endpoints.
 
     ``ids`` and ``texts`` are log-probabilities of the ranked tokens at the first position, by token
-    id where the server names ids, and by text; texts that two tokens share are summed. ``thought``
+    id from vLLM's completions, else by text; texts that two tokens share are summed. ``thought``
     says that the model thought before it answered; thoughts are no part of the text. ``cost`` is
     the answer's share of the request's.
     """
@@ -498,8 +494,8 @@ def _completion(choice: dict[str, Any], hidden: bool) -> Completion:
     if isinstance(text, list):
         # Parts: thoughts have a type of their own, and no `text`.
         parts = [part for part in text if isinstance(part, dict)]
-        thought |= any(part.get("type") not in ("text", "output_text") for part in parts)
         spoken = [p.get("text") for p in parts if p.get("type") in ("text", "output_text")]
+        thought |= len(spoken) < len(parts)
         text = "".join(part for part in spoken if isinstance(part, str))
     if isinstance(text, str):
         answer = strip_thought(text)
@@ -514,16 +510,12 @@ def _completion(choice: dict[str, Any], hidden: bool) -> Completion:
         refusal=refusal,
         thought=thought,
     )
-    for token, number, value in _first_ranks(choice.get("logprobs")):
-        if not isinstance(token, str):
-            continue
+    for token, value in _first_ranks(choice.get("logprobs")):
         if token.startswith(_ID) and token[len(_ID) :].isdecimal():
             found.ids[int(token[len(_ID) :])] = value
-            continue
-        if isinstance(number, int):
-            found.ids[number] = value
-        before = found.texts.get(token)
-        found.texts[token] = value if before is None else _log_sum(before, value)
+        else:
+            before = found.texts.get(token)
+            found.texts[token] = value if before is None else float(np.logaddexp(before, value))
     return found
 
 
@@ -562,30 +554,24 @@ def strip_thought(text: str) -> str:
     return text if answer == text else answer.strip()
 
 
-def _first_ranks(logprobs: Any) -> list[tuple[Any, Any, float]]:
-    """Token, id and log-probability of the ranked tokens at the first position."""
+def _first_ranks(logprobs: Any) -> list[tuple[str, float]]:
+    """Token and log-probability of the ranked tokens at the first position, of either endpoint."""
     if not isinstance(logprobs, dict):
         return []
-    content, own, tops = (logprobs.get(n) for n in ("content", "token_logprobs", "top_logprobs"))
-    if isinstance(content, list):
-        entry = next((e for e in content if isinstance(e, dict)), {})
-        ranks = [r for r in entry.get("top_logprobs") or () if isinstance(r, dict)]
-        return [(r.get("token"), r.get("id"), _logprob(r.get("logprob"))) for r in ranks]
-    if isinstance(own, list) and isinstance(tops, list) and len(own) == len(tops) and tops:
-        first = tops[0] if isinstance(tops[0], dict) else {}
-        return [(token, None, _logprob(value)) for token, value in first.items()]
-    return []
+    content, tops = logprobs.get("content"), logprobs.get("top_logprobs")
+    ranks: list[tuple[Any, Any]] = []
+    if isinstance(content, list) and content and isinstance(content[0], dict):
+        listed = content[0].get("top_logprobs") or ()
+        ranks = [(r.get("token"), r.get("logprob")) for r in listed if isinstance(r, dict)]
+    elif isinstance(tops, list) and tops and isinstance(tops[0], dict):
+        ranks = [*tops[0].items()]
+    return [(token, _logprob(value)) for token, value in ranks if isinstance(token, str)]
 
 
 def _logprob(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
         return FLOOR
     return max(float(value), FLOOR)
-
-
-def _log_sum(one: float, other: float) -> float:
-    high, low = max(one, other), min(one, other)
-    return high + math.log1p(math.exp(low - high))
 
 
 def split_usage(usage: Usage | None, prompts: Sequence[int], written: Sequence[int]) -> list[Usage]:
@@ -665,8 +651,6 @@ class Client:
     ----------
     model
         The model's name on the server.
-    many
-        Whether a request may hold many prompts.
     spent
         The error that ends the run, once a request did not fit into the budget.
     sent, retried
@@ -693,7 +677,7 @@ class Client:
             max_cooldowns=serving.retries + 1,
             where=address.api,
         )
-        self.model, self.many = "", False
+        self.model = ""
         self.spent: EngineError | None = None
         self.sent = self.retried = 0
         self.answered_by: set[str] = set()
@@ -742,11 +726,7 @@ class Client:
         ``fields`` go into the body, ``limit`` is the longest answer (tokens). With ``divide``, a
         request that fails is divided, so that only the prompt at fault fails.
         """
-        if len(prompts) > 1 and not self.many:
-            parts = [self.complete([p], fields, limit, tries=tries, mode=mode) for p in prompts]
-            return [one for part in await gather(parts) for one in part]
-        nested = [list(p) for p in prompts]
-        body = {"model": self.model, "prompt": nested if self.many else nested[0], **fields}
+        body = {"model": self.model, "prompt": [list(p) for p in prompts], **fields}
         sizes = [len(p) for p in prompts]
         bound = Usage(sum(sizes), limit * len(prompts))
         sent = await self._ask("/completions", body, bound, sizes, limit, tries, mode)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -18,21 +18,15 @@ from pipelines.llm.engines._protocol import (
     Answer,
     Choice,
     EngineIdentity,
-    GrammarConstraint,
     Request,
 )
 from pipelines.llm.engines.constraints import request_fault
 from pipelines.llm.engines.openai._budget import Budget, is_over_budget
 from pipelines.llm.engines.openai._capabilities import Capabilities
 from pipelines.llm.engines.openai._client import NOT_ASKED, Client, Failure, gather, open_address
-from pipelines.llm.engines.openai._encoding import (
-    Row,
-    constraint_kind,
-    drawn_seed,
-    unserved_sampling,
-)
+from pipelines.llm.engines.openai._encoding import Row, drawn_seed
 from pipelines.llm.engines.openai._scoring import score
-from pipelines.llm.engines.openai._writing import failed_answer, fill_form, write
+from pipelines.llm.engines.openai._writing import failed_answer, write
 
 _log = logging.getLogger("pipelines.llm.engines.openai")
 
@@ -41,15 +35,16 @@ BATCH = 64
 
 
 class OpenAIEngine:
-    """Engine of any OpenAI-compatible server: vLLM's, llama.cpp's, Ollama, a hosted one.
+    """Engine of any OpenAI-compatible server, in two ways.
 
-    At start-up it probes what the server really honours and reports it (:meth:`metadata` and the
-    log). Choices are read from the server's probabilities; where it shows none they are answered
-    `invalid`, or estimated from `engine.draws` answers drawn. A grammar that the server does not
-    take is asked for as a form (JSON under a schema, JSON, lines with labels), and checked; other
-    constraints are checked only. The key comes from
-    `serving.api_key`, which only the environment sets. ``pause`` is the first pause between two
-    tries of a request (seconds), doubled each time.
+    A server that takes prompts as token ids and gives the probabilities of chosen tokens (vLLM) is
+    asked at the completions endpoint, with grammars. Every other one is asked at the chat endpoint:
+    choices are looked for in its list of probable tokens, or estimated from `engine.draws` answers
+    drawn, or `invalid`. Grammars are asked for as forms (JSON under a schema, JSON, lines with
+    labels) and checked; regular expressions are checked only.
+    At start-up it probes what the server honours and reports it (:meth:`metadata` and the log).
+    The key comes from `serving.api_key`, which only the environment sets. ``pause`` is the first
+    pause between two tries of a request (seconds), doubled each time.
 
     Raises
     ------
@@ -169,7 +164,7 @@ class OpenAIEngine:
         """One answer per request, in completion order; see :meth:`Engine.submit`.
 
         Consecutive requests of one group, with the same options or the same way of drawing,
-        share an HTTP request where the server takes many prompts.
+        share an HTTP request of vLLM.
 
         Raises EngineError if it is closed, the server is dead, the budget spent, or a wait too
         long.
@@ -240,27 +235,26 @@ class OpenAIEngine:
 
     def _batch_key(self, request: Request) -> Any:
         """Properties that requests of one HTTP request have in common; None: nothing can."""
-        can, sampling = self._can, request.sampling
-        if not self._client.many or has_images(request):
+        sampling, constraint = request.sampling, request.constraint
+        if self._can.tokens is None or has_images(request):
             return None
-        if isinstance(request.constraint, Choice):
-            shared = can.choice_endpoint == "completions" and can.reading != "draws"
-            return ("choice", request.group, request.constraint) if shared else None
-        if can.endpoint != "completions" or request.group is None:
+        if isinstance(constraint, Choice):
+            return ("choice", request.group, constraint)
+        if request.group is None:
             return None
         seed = drawn_seed(request.seed, request.replicate) if sampling.temperature > 0 else 0
-        return ("text", request.group, request.constraint, sampling, seed)
+        return ("text", request.group, constraint, sampling, seed)
 
     # In the thread of the event loop ----------------------------------------------------------
 
     async def _serve(self, requests: list[Request]) -> _Done:
         try:
-            made = await gather([self._row(r) for r in requests])
-            answers = [row for row in made if isinstance(row, Answer)]
-            rows = [row for row in made if isinstance(row, Row)]
-            for endpoint in ("chat", "completions"):
-                asked = [row for row in rows if row.endpoint == endpoint]
-                answers += await self._ask(asked) if asked else []
+            built = await gather([self._row(r) for r in requests])
+            answers = [row for row in built if isinstance(row, Answer)]
+            rows = [row for row in built if isinstance(row, Row)]
+            if rows:
+                serve = score if isinstance(rows[0].request.constraint, Choice) else write
+                answers += await serve(self._client, self._can, rows)
         except Exception as error:  # noqa: BLE001 (the caller's thread raises it)
             return _Done([], error)
         answered = [a for a in answers if a.detail != NOT_ASKED.detail]
@@ -268,24 +262,19 @@ class OpenAIEngine:
 
     async def _row(self, request: Request) -> Row | Answer:
         can, ids = self._can, request.tokens
-        choice = isinstance(request.constraint, Choice)
-        if not choice and (fault := unserved_sampling(can.server, request.sampling)):
-            return Answer(request, "invalid", detail=fault)
         if has_images(request):
             # Only the chat endpoint takes pictures, and no reading of options holds for them.
-            if not choice:
+            if not isinstance(request.constraint, Choice):
                 return Row(request, None)
             detail = "the engine reads no distribution over options about an image"
             return Answer(request, "invalid", detail=detail)
-        endpoint = can.choice_endpoint if choice else can.endpoint
-        if ids and (can.tokens is None or (choice and endpoint == "chat")):
-            return Answer(request, "invalid", detail="the server does not accept token ids")
+        if can.tokens is None:
+            if not ids and request.messages[-1].role != "assistant":
+                return Row(request, None)
+            detail = "the server's chat endpoint can't continue a partial answer"
+            detail = "the server does not accept token ids" if ids else detail
+            return Answer(request, "invalid", detail=detail)
         if not ids:
-            if endpoint == "chat" or can.tokens is None:
-                if request.messages[-1].role != "assistant":
-                    return Row(request, None)
-                detail = "the server's chat endpoint can't continue a partial answer"
-                return Answer(request, "invalid", detail=detail)
             rendered = await can.tokens.render(request.messages)
             if isinstance(rendered, Failure):
                 return failed_answer(request, rendered)
@@ -294,20 +283,6 @@ class OpenAIEngine:
             return Row(request, ids)
         detail = f"the prompt of {len(ids)} tokens is longer than the context of {can.context}"
         return Answer(request, "invalid", detail=detail)
-
-    async def _ask(self, rows: Sequence[Row]) -> list[Answer]:
-        constraint = rows[0].request.constraint
-        choice = isinstance(constraint, Choice)
-        extra: dict[str, Any] = {}
-        estimated = self._can.draws and self._can.reading != "token_ids"
-        if constraint is not None and (not choice or estimated):
-            encoding = await self._can.encoding(rows[0].endpoint, constraint_kind(constraint))
-            if encoding is None and isinstance(constraint, GrammarConstraint) and constraint.form:
-                asked = [fill_form(self._client, self._can, row.request) for row in rows]
-                return await gather(asked)
-            extra = encoding.fields(constraint) if encoding else {}
-        serve = score if choice else write
-        return await serve(self._client, self._can, rows, extra)
 
 
 def has_images(request: Request) -> bool:

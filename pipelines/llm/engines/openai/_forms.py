@@ -19,11 +19,18 @@ from pipelines.llm.engines._protocol import FormField, GrammarConstraint, Messag
 #: How fields are asked for; ``lines``: ``name: text``.
 FormStyle = Literal["json_schema", "json_object", "lines"]
 
+JSON_MODE: dict[str, Any] = {"response_format": {"type": "json_object"}}
 #: Tokens of a reply beside its fields: for the reply, and for each name.
 _FRAME, _NAMED = 64, 24
 _PLAIN = str.maketrans({"’": "'", "‘": "'", "–": "-", "—": "-", "…": ".", "“": "", "”": ""})
 #: Characters that no field takes.
 _NOISE = re.compile(r"[^A-Za-z0-9 ,;:'().!?&/-]")
+
+
+def json_format(schema: dict[str, Any]) -> dict[str, Any]:
+    """Fields of a chat's body that ask for JSON under a schema."""
+    named = {"name": "answer", "strict": True, "schema": schema}
+    return {"response_format": {"type": "json_schema", "json_schema": named}}
 
 
 def form_fields(constraint: GrammarConstraint) -> list[FormField]:
@@ -36,25 +43,16 @@ def form_room(constraint: GrammarConstraint) -> int:
     return _FRAME + _NAMED * len(form_fields(constraint))
 
 
-def response_format(style: FormStyle, constraint: GrammarConstraint) -> dict[str, Any]:
+def form_format(style: FormStyle, constraint: GrammarConstraint) -> dict[str, Any]:
     """Fields of a request's body that ask for the style."""
-    if style == "lines":
-        return {}
-    if style == "json_object":
-        return {"response_format": {"type": "json_object"}}
-    fields = form_fields(constraint)
+    if style != "json_schema":
+        return JSON_MODE if style == "json_object" else {}
     properties: dict[str, Any] = {
         field.name: {"type": "string"} | ({"enum": [*field.options]} if field.options else {})
-        for field in fields
+        for field in form_fields(constraint)
     }
-    schema = {
-        "type": "object",
-        "properties": properties,
-        "required": [*properties],
-        "additionalProperties": False,
-    }
-    named = {"name": "answer", "strict": True, "schema": schema}
-    return {"response_format": {"type": "json_schema", "json_schema": named}}
+    schema = {"type": "object", "properties": properties, "required": [*properties]}
+    return json_format(schema | {"additionalProperties": False})
 
 
 def form_messages(

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from pipelines.errors import AnswerError
 from pipelines.llm.engines._protocol import Answer, Choice, Request, Sampling
 from pipelines.llm.engines.choices import OptionTree, check_logprobs
 from pipelines.llm.engines.openai._budget import Usage
-from pipelines.llm.engines.openai._capabilities import Capabilities
+from pipelines.llm.engines.openai._capabilities import FIRST, Capabilities
 from pipelines.llm.engines.openai._client import (
-    FLOOR,
     SERVED_BY,
     Client,
     Completion,
@@ -40,49 +38,26 @@ _LISTED = "the server's list of probable tokens"
 _AROUND = 16
 
 
-@dataclass(frozen=True, slots=True)
-class _Scores:
-    """Log-probabilities per node of the option tree, and the share that the ranks left open."""
-
-    nodes: list[Mapping[int, float]]
-    unseen: float
-    cost: Cost
-
-
-async def score(
-    client: Client, capabilities: Capabilities, rows: Sequence[Row], extra: dict[str, Any]
-) -> list[Answer]:
-    """One answer per row; rows share their options and endpoint.
-
-    ``extra`` holds the fields that encode the options, used where answers are drawn.
-    """
+async def score(client: Client, capabilities: Capabilities, rows: Sequence[Row]) -> list[Answer]:
+    """One answer per row; rows share their options and endpoint."""
     options = _options(rows[0].request)
-    if fault := capabilities.choice_fault(len(options)):
-        detail = f"{fault}; set engine.draws to estimate it from sampled answers"
+    longest = capabilities.max_options
+    if longest is not None and len(options) > longest:
+        reason = capabilities.reason or f"the server lists {capabilities.ranks} probable tokens"
+        detail = (
+            f"no distribution over {len(options)} answers ({reason}); "
+            "set engine.draws to estimate it from sampled answers"
+        )
         return [Answer(row.request, "invalid", detail=detail) for row in rows]
-    by_text = rows[0].ids is None
-    short = by_text and len(options) > capabilities.ranks
-    if capabilities.reading == "draws" or (capabilities.reading == "ranks" and short):
-        return await gather([_estimate(client, capabilities, row, extra) for row in rows])
-    if by_text:
-        asked = [_score_by_text(client, capabilities, row.request) for row in rows]
-        answers = await gather(asked)
-    else:
-        answers = await _score_by_ids(client, capabilities, rows)
-    if not capabilities.draws:
-        return answers
-    return await gather(
-        [
-            _estimate(client, capabilities, row, extra, answer)
-            for row, answer in zip(rows, answers, strict=True)
-        ]
-    )
+    if rows[0].ids is not None:
+        return await _score_by_ids(client, capabilities, rows)
+    return await gather([_score_by_text(client, capabilities, row.request) for row in rows])
 
 
 async def _score_by_ids(
     client: Client, capabilities: Capabilities, rows: Sequence[Row]
 ) -> list[Answer]:
-    """Read the options' tokens at the completions endpoint."""
+    """Ask for the log-probabilities of exactly the options' tokens, at every node of their tree."""
     assert capabilities.tokens is not None
     spelled = await capabilities.tokens.spell(_options(rows[0].request))
     if isinstance(spelled, Failure):
@@ -92,27 +67,6 @@ async def _score_by_ids(
     except ValueError as error:
         detail = f"the model's tokenizer can't tell the options apart: {error}"
         return [Answer(row.request, "invalid", detail=detail) for row in rows]
-    read = _read_token_ids if capabilities.reading == "token_ids" else _read_ranks
-    found = await read(client, capabilities, rows, tree)
-    return [_answer(row.request, one, tree) for row, one in zip(rows, found, strict=True)]
-
-
-def _answer(request: Request, found: _Scores | Failure, tree: OptionTree) -> Answer:
-    if isinstance(found, Failure):
-        return failed_answer(request, found)
-    if found.unseen > MAX_UNSEEN:
-        return _invalid(request, _open(found.unseen), found.cost)
-    try:
-        shares, mass = tree.distribution(found.nodes)
-    except AnswerError as error:
-        return _invalid(request, _impossible(error), found.cost)
-    return _chosen(request, [float(s) for s in shares], mass, found.cost)
-
-
-async def _read_token_ids(
-    client: Client, capabilities: Capabilities, rows: Sequence[Row], tree: OptionTree
-) -> list[_Scores | Failure]:
-    """Ask for the log-probabilities of exactly the options' tokens, at every node."""
     wanted = sorted({t for step in tree.steps for t in step})
     parts: list[tuple[Sequence[int], Sequence[int]]] = [(range(len(tree.nodes)), wanted)]
     if len(wanted) > MAX_IDS:
@@ -121,57 +75,43 @@ async def _read_token_ids(
             for n, step in enumerate(tree.steps)
             for at in range(0, len(step), MAX_IDS)
         ]
-    asked = []
-    for nodes, ids in parts:
-        fields = {"logprobs": 1, "logprob_token_ids": [*ids], "return_tokens_as_token_ids": True}
-        asked.append(_at_nodes(client, capabilities, rows, tree, nodes, fields))
-    results = await gather(asked)
-    found: list[_Scores | Failure] = []
-    for row in range(len(rows)):
-        merged: list[dict[int, float]] = [{} for _ in tree.nodes]
-        cost, failure = Cost(), None
-        for (nodes, ids), ones in zip(parts, results, strict=True):
-            for node, one in zip(nodes, map(_checked, ones[row]), strict=True):
-                if isinstance(one, Failure):
-                    failure = failure or one
-                    continue
-                merged[node] |= {t: one.ids[t] for t in ids if t in one.ids}
-                cost += one.cost
-        missing = any(t not in merged[n] for n, step in enumerate(tree.steps) for t in step)
-        if missing and failure is None:
-            detail = "the server omitted requested probabilities"
-            failure = Failure("engine_error", detail)
-        found.append(failure or _Scores([*merged], 0.0, cost))
-    return found
+    results = await gather(
+        [_at_nodes(client, capabilities, rows, tree, nodes, ids) for nodes, ids in parts]
+    )
+    answers = []
+    for n, row in enumerate(rows):
+        asked = [
+            (node, ids, one)
+            for (nodes, ids), found in zip(parts, results, strict=True)
+            for node, one in zip(nodes, found[n], strict=True)
+        ]
+        answers.append(_merged(row.request, tree, asked))
+    return answers
 
 
-async def _read_ranks(
-    client: Client, capabilities: Capabilities, rows: Sequence[Row], tree: OptionTree
-) -> list[_Scores | Failure]:
-    """Look for the options' tokens among the most probable ones, at every node."""
-    fields: dict[str, Any] = {"logprobs": capabilities.ranks}
-    if capabilities.server == "vllm":
-        fields["return_tokens_as_token_ids"] = True
-    nodes = range(len(tree.nodes))
-    results = await _at_nodes(client, capabilities, rows, tree, nodes, fields)
-    return [_ranked(tree, [_checked(one) for one in ones]) for ones in results]
-
-
-def _ranked(tree: OptionTree, ones: Sequence[Completion | Failure]) -> _Scores | Failure:
-    nodes: list[Mapping[int, float]] = []
-    cost, unknown = Cost(), 0.0
-    bounds: dict[tuple[int, ...], float] = {(): 0.0}
-    for node, step, one in zip(tree.nodes, tree.steps, ones, strict=True):
+def _merged(
+    request: Request,
+    tree: OptionTree,
+    asked: Sequence[tuple[int, Sequence[int], Completion | Failure]],
+) -> Answer:
+    """The answer to a request that the completions at the tree's nodes make."""
+    merged: list[dict[int, float]] = [{} for _ in tree.nodes]
+    cost = Cost()
+    for node, ids, one in asked:
         if isinstance(one, Failure):
-            return one
-        below = _below(one.ids.values())
-        row = {token: one.ids.get(token, FLOOR) for token in step}
-        unknown += sum(math.exp(bounds[node]) * below for t in step if t not in one.ids)
-        bounds |= {(*node, token): bounds[node] + row[token] for token in step}
-        nodes.append(row)
+            return failed_answer(request, one)
+        merged[node] |= {t: one.ids[t] for t in ids if t in one.ids}
         cost += one.cost
-    _, mass = tree.distribution(nodes)
-    return _Scores(nodes, _share(unknown, mass), cost)
+    if any(t not in merged[n] for n, step in enumerate(tree.steps) for t in step):
+        detail = "the server omitted requested probabilities"
+        return failed_answer(request, Failure("engine_error", detail))
+    try:
+        for values in merged:
+            check_logprobs(values.values())
+        shares, mass = tree.distribution(merged)
+    except AnswerError as error:
+        return _invalid(request, _impossible(error), cost)
+    return _chosen(request, [float(s) for s in shares], mass, cost)
 
 
 async def _at_nodes(
@@ -180,11 +120,14 @@ async def _at_nodes(
     rows: Sequence[Row],
     tree: OptionTree,
     nodes: Sequence[int],
-    fields: dict[str, Any],
+    ids: Sequence[int],
 ) -> list[list[Completion | Failure]]:
     """One completion per row and node, in as few requests as they fit into."""
-    # No seed: vLLM on a CPU dies of one in a prompt that it computes in parts.
-    body = capabilities.fields(capabilities.first_token, None, "completions")[0] | fields
+    body = capabilities.fields(FIRST, None, "completions")[0] | {
+        "logprobs": 1,
+        "logprob_token_ids": [*ids],
+        "return_tokens_as_token_ids": True,
+    }
     prompts = [(*(row.ids or ()), *tree.nodes[n]) for row in rows for n in nodes]
     parts = [prompts[at : at + MAX_PROMPTS] for at in range(0, len(prompts), MAX_PROMPTS)]
     results = await gather([client.complete(part, body, 1) for part in parts])
@@ -193,17 +136,25 @@ async def _at_nodes(
 
 
 async def _score_by_text(client: Client, capabilities: Capabilities, request: Request) -> Answer:
+    """Read a chat's list of probable tokens; draw answers where it leaves too much open."""
+    if capabilities.reading == "draws" or len(_options(request)) > capabilities.ranks:
+        return await _estimate(client, capabilities, request)
+    answer = _read_list(request, await capabilities.listed(request.messages))
+    if capabilities.draws and answer.detail.startswith(_LISTED):
+        return await _estimate(client, capabilities, request)
+    return answer
+
+
+def _read_list(request: Request, one: Completion | Failure) -> Answer:
     """Look for the options' texts among the most probable first tokens of a chat's answer."""
-    fields, limit = capabilities.fields(capabilities.first_token, None, "chat")
-    fields |= {"logprobs": True, "top_logprobs": capabilities.ranks}
-    sent = await client.chat(request.messages, fields, limit)
-    if isinstance(sent, Failure):
-        return failed_answer(request, sent)
-    if sent.refusal:
-        return _invalid(request, sent.refusal[:120], sent.cost, refused=True)
-    one = _checked(sent)
     if isinstance(one, Failure):
-        return replace(failed_answer(request, one), latency=sent.cost.seconds)
+        return failed_answer(request, one)
+    if one.refusal:
+        return _invalid(request, one.refusal[:120], one.cost, refused=True)
+    try:
+        check_logprobs(one.texts.values())
+    except AnswerError as error:
+        return _invalid(request, _impossible(error), one.cost)
     options = _options(request)
     seen: dict[str, float] = {}
     for token, value in one.texts.items():
@@ -211,9 +162,14 @@ async def _score_by_text(client: Client, capabilities: Capabilities, request: Re
         text = token if token in options else token.lstrip()
         seen[text] = seen.get(text, 0.0) + math.exp(value)
     known = sum(seen.get(option, 0.0) for option in options)
-    unseen = _share(sum(_may_be(option, seen) for option in options if option not in seen), known)
+    unknown = sum(_may_be(option, seen) for option in options if option not in seen)
+    unseen = unknown / (unknown + known) if unknown > 0.0 else 0.0
     if unseen > MAX_UNSEEN or known <= 0.0:
-        return _invalid(request, _open(unseen or 1.0), one.cost)
+        detail = (
+            f"{_LISTED} leaves up to {unseen or 1.0:.0%} of the options' "
+            f"probability open (limit {MAX_UNSEEN:.0%})"
+        )
+        return _invalid(request, detail, one.cost)
     shares = [seen.get(option, 0.0) / known for option in options]
     return _chosen(request, shares, min(1.0, known), one.cost)
 
@@ -224,51 +180,25 @@ def _may_be(option: str, seen: Mapping[str, float]) -> float:
     It may be a token below the last rank, or begin with one of those listed: the "1" of "10".
     """
     begun = sum(chance for text, chance in seen.items() if text and option.startswith(text))
-    return begun + _below([math.log(chance) for chance in seen.values() if chance > 0.0])
+    return begun + _below(seen.values())
 
 
-def _below(ranked: Collection[float]) -> float:
+def _below(chances: Collection[float]) -> float:
     """The most probability that a token below the last rank can have."""
-    values = [math.exp(v) for v in ranked]
-    return min(min(values), max(0.0, 1.0 - sum(values))) if values else 1.0
+    return min(min(chances), max(0.0, 1.0 - sum(chances))) if chances else 1.0
 
 
-def _share(unknown: float, known: float) -> float:
-    return unknown / (unknown + known) if unknown > 0.0 else 0.0
-
-
-def _checked(one: Completion | Failure) -> Completion | Failure:
-    """A completion whose log-probabilities can be, or the failure."""
-    if isinstance(one, Completion):
-        try:
-            check_logprobs(one.ids.values())
-            check_logprobs(one.texts.values())
-        except AnswerError as error:
-            return Failure("invalid", one.cost.describe(_impossible(error)))
-    return one
-
-
-async def _estimate(
-    client: Client,
-    capabilities: Capabilities,
-    row: Row,
-    extra: dict[str, Any],
-    read: Answer | None = None,
-) -> Answer:
-    """Draw answers and count them, unless a list of tokens was ``read`` and left little open.
+async def _estimate(client: Client, capabilities: Capabilities, request: Request) -> Answer:
+    """Draw answers and count them.
 
     A draw that is empty, cut, refused or none of the options is lost; the others count.
     """
-    if read is not None and not read.detail.startswith(_LISTED):
-        return read
-    request, draws = row.request, capabilities.draws
-    options = _options(request)
+    options, draws = _options(request), capabilities.draws
     longest = max(len(option.encode()) for option in options) + _AROUND
     seed = drawn_seed(request.seed, request.replicate)
     free = replace(request, constraint=None, sampling=Sampling(max_tokens=longest))
-    drawn = [replace(row, request=replace(free, seed=seed + n)) for n in range(draws)]
-    parts = await gather([write(client, capabilities, [one], extra) for one in drawn])
-    answers = [answer for part in parts for answer in part]
+    drawn = [Row(replace(free, seed=seed + n), None) for n in range(draws)]
+    answers = await write(client, capabilities, drawn)
     failed = next((a for a in answers if a.status == "engine_error"), None)
     if failed is not None:
         return replace(failed, request=request, text=None)
@@ -287,7 +217,7 @@ async def _estimate(
         detail = f"none of {draws} answers drawn is one of the options; the first: {why}"
         return _invalid(request, detail, cost, refused=all(a.status == "refused" for a in answers))
     detail = f"an estimate: shares among {total} answers drawn"
-    mass = None if extra else total / sum(bool(a.text) for a in answers)
+    mass = total / sum(bool(a.text) for a in answers)
     return _chosen(request, [c / total for c in counts], mass, cost, detail)
 
 
@@ -314,13 +244,6 @@ def _option_of(text: str, options: Sequence[str]) -> int | None:
 def _options(request: Request) -> tuple[str, ...]:
     assert isinstance(request.constraint, Choice)
     return request.constraint.options
-
-
-def _open(unseen: float) -> str:
-    return (
-        f"{_LISTED} leaves up to {unseen:.0%} of the options' "
-        f"probability open (limit {MAX_UNSEEN:.0%})"
-    )
 
 
 def _impossible(error: AnswerError) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 from pipelines.llm.engines._protocol import (
     Answer,
@@ -18,11 +18,11 @@ from pipelines.llm.engines.openai._capabilities import Capabilities
 from pipelines.llm.engines.openai._client import Client, Completion, Failure, gather
 from pipelines.llm.engines.openai._encoding import Row, constraint_kind, drawn_seed
 from pipelines.llm.engines.openai._forms import (
+    form_format,
     form_messages,
     form_room,
     json_part,
     read_form,
-    response_format,
 )
 from pipelines.statuses import Status
 
@@ -32,22 +32,14 @@ def failed_answer(request: Request, failure: Failure) -> Answer:
     return Answer(request, failure.status, detail=failure.detail)
 
 
-async def write(
-    client: Client, capabilities: Capabilities, rows: Sequence[Row], extra: dict[str, Any]
-) -> list[Answer]:
-    """One answer per row; rows share sampling, constraint, seed and endpoint.
-
-    ``extra`` holds the fields that encode the constraint.
-    """
-    first, endpoint = rows[0].request, rows[0].endpoint
+async def write(client: Client, capabilities: Capabilities, rows: Sequence[Row]) -> list[Answer]:
+    """One answer per row; rows with token ids share sampling, constraint and seed."""
+    first = rows[0].request
+    if rows[0].ids is None or capabilities.is_form(first.constraint):
+        return await gather([_reply(client, capabilities, row.request) for row in rows])
     seed = drawn_seed(first.seed, first.replicate)
-    fields, limit = capabilities.fields(first.sampling, seed, endpoint)
-    fields |= extra
-    if endpoint == "chat":
-        ones = await gather([client.chat(r.request.messages, fields, limit) for r in rows])
-        if capabilities.note_thoughts(ones):
-            return await write(client, capabilities, rows, extra)
-        return [_answer(r.request, one) for r, one in zip(rows, ones, strict=True)]
+    fields, limit = capabilities.fields(first.sampling, seed, "completions")
+    fields |= capabilities.constraint_fields(first.constraint)
     by_limit: dict[int, list[Row]] = {}
     for row in rows:
         # The context may have room for a shorter answer only.
@@ -64,23 +56,23 @@ async def write(
     ]
 
 
-async def fill_form(client: Client, capabilities: Capabilities, request: Request) -> Answer:
-    """Answer a grammar that is a form by asking for its fields, at the chat endpoint."""
-    constraint = request.constraint
-    assert isinstance(constraint, GrammarConstraint)
-    style = await capabilities.form_style()
+async def _reply(client: Client, capabilities: Capabilities, request: Request) -> Answer:
+    """Ask at the chat endpoint, for the fields of a grammar that the server does not take."""
+    constraint, messages, room = request.constraint, request.messages, 0
+    extra = capabilities.constraint_fields(constraint)
+    form = constraint if capabilities.is_form(constraint) else None
+    if isinstance(form, GrammarConstraint):
+        messages = form_messages(messages, capabilities.style, form)
+        room, extra = form_room(form), form_format(capabilities.style, form)
     seed = drawn_seed(request.seed, request.replicate)
-    room = form_room(constraint)
     fields, limit = capabilities.fields(request.sampling, seed, "chat", room)
-    messages = form_messages(request.messages, style, constraint)
-    fields |= response_format(style, constraint)
-    one = await client.chat(messages, fields, limit)
-    if capabilities.note_thoughts([one]):
-        return await fill_form(client, capabilities, request)
-    if isinstance(one, Completion) and one.text and not one.refusal:
-        filled = read_form(constraint, one.text)
-        if filled is not None and obeys(constraint, filled):
-            return _ended(request, one, "ok", filled)
+    one = await client.chat(messages, fields | extra, limit)
+    if capabilities.note_thoughts(one):
+        return await _reply(client, capabilities, request)
+    if isinstance(form, GrammarConstraint) and isinstance(one, Completion) and one.text:
+        filled = read_form(form, one.text)
+        if filled is not None and obeys(form, filled):
+            one = replace(one, text=filled, finish="stop")
     return _answer(request, one)
 
 

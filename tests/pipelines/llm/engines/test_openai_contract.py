@@ -1,9 +1,8 @@
-"""The engine's promises, against real servers of two kinds over a real tiny model."""
+"""The engine's promises, against a real server of vLLM's kind over a real tiny model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -47,7 +46,3 @@ class _OnServer(EngineContract):
 
 class TestVllmServer(_OnServer):
     kind = KINDS["vllm"]
-
-
-class TestServerOfOnePromptPerRequest(_OnServer):
-    kind = replace(KINDS["vllm"], many=False)

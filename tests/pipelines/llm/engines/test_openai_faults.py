@@ -209,8 +209,9 @@ def test_constraint_without_server_support_is_checked_here(
             question("Say.", CONSTRAINTS["regex"]),
             question("Say.", CONSTRAINTS["json"]),
         )
-    assert facts["constraints"]["regex (chat)"] is None
-    assert facts["constraints"]["json (chat)"] == "response_format"
+    assert facts["constraints"] == (
+        "checked here; grammars are asked for as fields of JSON under a schema"
+    )
     assert free.status in ("ok", "truncated")
     assert regex.status in ("invalid", "truncated")
     assert schema.status == "ok"
@@ -425,8 +426,7 @@ def _every_logprob(value: Any) -> Fault:
 
 READINGS = {
     "token_ids": KINDS["vllm"],
-    "ranks": KINDS["llama.cpp"],
-    "chat": KINDS["hosted"],
+    "ranks": KINDS["hosted"],
 }
 
 

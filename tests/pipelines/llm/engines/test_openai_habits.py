@@ -148,6 +148,32 @@ def test_tokens_with_a_space_before_them_count() -> None:
     assert answer.mass == pytest.approx(0.999)
 
 
+def test_reply_without_a_list_is_requested_once_again() -> None:
+    """llama.cpp lists nothing where the drawn token is a part of a character."""
+    count = itertools.count()
+    listed = _listed({"8": 0.7, "7": 0.2999})
+
+    def answer(body: Body) -> Body:
+        scaled = body.get("temperature") == 0.0
+        lost = "logprobs" in body and not scaled and next(count) % 2 == 0
+        return reply("8", logprobs=None if lost else _listed({"8": 1.0}) if scaled else listed)
+
+    with ChatServer(answer) as server, server.connect() as engine:
+        assert engine.metadata()["reading"] == "ranks"
+        before = len(server.bodies)
+        answered = _ask(engine, question("Stars?", Choice(("7", "8"))))
+        assert len(server.bodies) - before == 2
+    assert answered.probabilities == pytest.approx((0.2999 / 0.9999, 0.7 / 0.9999))
+    assert answered.prompt_tokens == 100, "both requests count"
+
+
+def test_most_probable_token_is_drawn_where_lists_are_the_models_own() -> None:
+    listed = _listed({"8": 0.7, "7": 0.2999})
+    with ChatServer(lambda _: reply("8", logprobs=listed)) as server, server.connect() as engine:
+        _ask(engine, question("Stars?", Choice(("7", "8"))))
+        assert server.bodies[-1]["temperature"] == 0.0
+
+
 def _five(body: Body) -> Body:
     """At most five tokens, and other answers with other seeds."""
     if body.get("top_logprobs", 0) > 5:
@@ -172,6 +198,20 @@ def test_rater_refuses_a_scale_that_the_list_does_not_hold_before_any_call() -> 
             LLMRater(engine, SCALES["0-9"])
         assert len(server.bodies) == before
         assert LLMRater(engine, SCALES["1-5"]).name == "llm:qwen3:8b"
+
+
+def test_estimate_says_that_it_is_one(caplog: pytest.LogCaptureFixture) -> None:
+    def answer(body: Body) -> Body:
+        return reply(str(5 + body.get("seed", 0) % 4))
+
+    with ChatServer(answer) as server, server.connect(draws=64) as engine:
+        assert engine.metadata()["reading"] == "draws"
+        answers = [_ask(engine, _mark(seed=4)) for _ in range(2)]
+        assert "draws 64" in engine.identity.engine_version
+    assert answers[0].probabilities == answers[1].probabilities
+    assert answers[0].probabilities == (0, 0, 0, 0, 0, 0.25, 0.25, 0.25, 0.25, 0)
+    assert answers[0].detail == "an estimate: shares among 64 answers drawn"
+    assert "ESTIMATE" in caplog.text
 
 
 @pytest.mark.parametrize("empty", [None, "", "I would rather not say."])

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.llm_api import KINDS, Kind
+from support.llm_api import KINDS
 from support.llm_client import STARS, connect, plain_shares, prompt_of
 from support.llm_faults import edit
 from support.llm_server import LlmServer
@@ -18,7 +17,6 @@ from pipelines.llm.engines.testing import question
 from pipelines.llm.engines.transformers import TransformersEngine
 
 VLLM = KINDS["vllm"]
-HIDDEN = VLLM.without("logprobs", "top_logprobs", "logprob_token_ids")
 PHRASES = ("a good film", "a bad film", "not seen")
 Serve = Callable[..., LlmServer]
 
@@ -41,14 +39,11 @@ def _one(answers: Iterator[Answer]) -> Answer:
     return answer
 
 
-@pytest.mark.parametrize(
-    "kind", [VLLM, replace(VLLM, many=False)], ids=["token_ids", "one prompt each"]
-)
 @pytest.mark.parametrize("options", [STARS, PHRASES], ids=["digits", "phrases"])
 def test_distributions_are_those_of_a_plain_forward_pass(
-    serve: Serve, kind: Kind, options: tuple[str, ...]
+    serve: Serve, options: tuple[str, ...]
 ) -> None:
-    server = serve(kind)
+    server = serve("vllm")
     with connect(server) as engine:
         answers = engine.submit(
             [question(f"Film {n}?", Choice(options), group="her") for n in range(4)]
@@ -72,18 +67,6 @@ def test_an_option_that_begins_another_has_what_does_not_go_on(serve: Serve) -> 
     assert answer.probabilities == pytest.approx([(p_one - p_ten) / p_one, p_ten / p_one], abs=1e-6)
 
 
-def test_ranks_with_token_ids_give_the_same_where_they_hold_the_options(serve: Serve) -> None:
-    server = serve("llama.cpp")
-    prompt = prompt_of(server.model, "Stars?")
-    options = tuple(_likely(server, prompt, 60, 4))
-    with connect(server) as engine:
-        assert engine.metadata()["reading"] == "ranks"
-        answer = _one(engine.submit([question("Stars?", Choice(options))]))
-    shares, mass = plain_shares(server.model, prompt, options)
-    assert answer.probabilities == pytest.approx(shares, abs=1e-5)
-    assert answer.mass == pytest.approx(mass, rel=1e-4)
-
-
 def test_a_hosted_chat_gives_the_same_where_its_ranks_hold_the_options(serve: Serve) -> None:
     server = serve("hosted", key="sk-1")
     prompt = prompt_of(server.model, "Stars?")
@@ -98,9 +81,8 @@ def test_a_hosted_chat_gives_the_same_where_its_ranks_hold_the_options(serve: Se
     assert answer.mass == pytest.approx(mass, rel=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["llama.cpp", "hosted"])
-def test_options_that_the_ranks_do_not_hold_give_no_distribution(serve: Serve, kind: str) -> None:
-    server = serve(kind)
+def test_options_that_the_ranks_do_not_hold_give_no_distribution(serve: Serve) -> None:
+    server = serve("hosted")
     row = server.model.logprobs(prompt_of(server.model, "Stars?"))[-1]
     last = server.model.tokenizer.decode([int(np.argmin(row))])
     likely = _likely(server, prompt_of(server.model, "Stars?"), 20, 1)
@@ -151,10 +133,10 @@ def test_a_field_left_out_without_a_word_is_found_out_and_said(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="pipelines.llm.engines.openai")
-    with connect(serve("llama.cpp")) as engine:
+    with connect(serve(VLLM.without("logprob_token_ids"))) as engine:
         probes = engine.metadata()["probes"]
     assert probes["logprob_token_ids"] == "silently ignored"
-    assert probes["logprobs"] == "honoured (100 tokens)"
+    assert probes["top_logprobs (chat)"] == "honoured (20 tokens)"
     loud = [r for r in caplog.records if r.levelno == logging.WARNING]
     assert ["most probable tokens" in r.getMessage() for r in loud] == [True]
 
@@ -181,13 +163,13 @@ def test_numbers_that_are_no_probabilities_are_not_believed(serve: Serve) -> Non
     with connect(server) as engine:
         facts = engine.metadata()
     assert facts["probes"]["logprob_token_ids"] == "no probabilities"
-    assert facts["choice_endpoint"] == "chat", "whose numbers were not touched"
+    assert facts["endpoint"] == "chat", "whose numbers were not touched"
 
 
 def test_a_server_without_probabilities_answers_no_choice_unless_told_to_estimate(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with connect(serve(HIDDEN)) as engine:
+    with connect(serve("ollama")) as engine:
         assert engine.metadata()["reading"] == "none"
         answer = _one(engine.submit([question("Stars?", Choice(STARS))]))
     assert answer.status == "invalid"
@@ -195,43 +177,14 @@ def test_a_server_without_probabilities_answers_no_choice_unless_told_to_estimat
     assert "not readable" in caplog.text
 
 
-def test_an_estimate_is_near_the_truth_repeats_and_says_that_it_is_one(
-    serve: Serve, caplog: pytest.LogCaptureFixture
-) -> None:
-    server, draws = serve(HIDDEN), 64
-    with connect(server, draws=draws) as engine:
-        assert engine.metadata()["reading"] == "draws"
-        asked = question("Stars?", Choice(STARS), seed=4)
-        answer, again = (_one(engine.submit([asked])) for _ in range(2))
-        identity = engine.identity
-    assert answer.probabilities == again.probabilities
-    shares, _ = plain_shares(server.model, prompt_of(server.model, "Stars?"), STARS)
-    assert answer.probabilities == pytest.approx(shares, abs=3 * 0.5 / draws**0.5)
-    assert answer.detail.startswith("an estimate: shares among 64 answers drawn")
-    assert answer.mass is None
-    assert "draws 64" in identity.engine_version
-    assert "ESTIMATE" in caplog.text
-
-
-def test_an_estimate_draws_only_options_where_the_server_can_be_told_them(serve: Serve) -> None:
-    kind = KINDS["llama.cpp"].without("logprobs", "top_logprobs")
-    with connect(serve(kind), draws=12) as engine:
-        assert engine.metadata()["constraints"]["choice (completions)"] == "grammar (llguidance)"
-        answer = _one(engine.submit([question("Stars?", Choice(STARS))]))
-    assert answer.detail.startswith("an estimate: shares among 12 answers drawn")
-    assert sum(answer.probabilities or ()) == pytest.approx(1.0)
-
-
 def test_a_begun_answer_is_continued_where_prompts_are_token_ids(serve: Serve) -> None:
     begun = (Message("user", "Stars?"), Message("assistant", "I give it "))
-    for kind in ("vllm", "llama.cpp"):
-        server = serve(kind)
-        prompt = [*prompt_of(server.model, "Stars?"), *server.model.encode("I give it ")]
-        options = tuple(_likely(server, prompt, 60, 3))
-        with connect(server) as engine:
-            answer = _one(engine.submit([Request(begun, constraint=Choice(options))]))
-        shares, _ = plain_shares(server.model, prompt, options)
-        assert answer.probabilities == pytest.approx(shares, abs=1e-5), kind
+    server = serve("vllm")
+    prompt = [*prompt_of(server.model, "Stars?"), *server.model.encode("I give it ")]
+    with connect(server) as engine:
+        answer = _one(engine.submit([Request(begun, constraint=Choice(STARS))]))
+    shares, _ = plain_shares(server.model, prompt, STARS)
+    assert answer.probabilities == pytest.approx(shares, abs=1e-5)
     with connect(serve("hosted")) as engine:
         answer = _one(engine.submit([Request(begun, constraint=Choice(STARS))]))
     assert answer.status == "invalid"
@@ -251,25 +204,23 @@ def test_token_ids_of_the_caller_are_taken_as_they_are(serve: Serve) -> None:
     assert (refused.status, refused.detail) == ("invalid", "the server does not accept token ids")
 
 
-@pytest.mark.parametrize("kind", [VLLM, KINDS["llama.cpp"]], ids=["vllm", "llama.cpp"])
 @pytest.mark.parametrize("fields", [{"repetition_penalty": 1.4}, {"min_p": 1.0}], ids=str)
 def test_sampling_is_the_same_through_a_server(
-    serve: Serve, kind: Kind, fields: dict[str, float], tiny_engine: TransformersEngine
+    serve: Serve, fields: dict[str, float], tiny_engine: TransformersEngine
 ) -> None:
     # A least share of 1 leaves the most probable token at any temperature.
     heat = 1.0 if "min_p" in fields else 0.0
     asked = question("Go on.", sampling=Sampling(temperature=heat, max_tokens=12, **fields))
-    with connect(serve(kind)) as engine:
+    with connect(serve("vllm")) as engine:
         served = _one(engine.submit([asked]))
     assert served.status in ("ok", "truncated")
     assert served.text == _one(tiny_engine.submit([asked])).text
 
 
-def test_sampling_that_a_server_does_not_have_is_invalid(serve: Serve) -> None:
+def test_sampling_that_a_server_refuses_is_left_out_and_reported(serve: Serve) -> None:
     asked = question("Go on.", sampling=Sampling(min_p=0.1, max_tokens=4))
-    with connect(serve(KINDS["ollama"])) as engine:
+    with connect(serve("hosted")) as engine:
         answer = _one(engine.submit([asked]))
-    assert (answer.status, answer.detail) == (
-        "invalid",
-        "the server (ollama) does not support min_p or a repetition penalty",
-    )
+        left_out = engine.metadata()["left_out"]
+    assert answer.status in ("ok", "truncated")
+    assert left_out == {"min_p": "HTTP 400: Unrecognized request argument supplied: min_p"}
