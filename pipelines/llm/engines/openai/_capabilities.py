@@ -149,16 +149,6 @@ class Capabilities:
         """Most options whose distribution can be given; None: any number."""
         return None if self.draws or self.reading == "token_ids" else self.ranks
 
-    @property
-    def first_token(self) -> Sampling:
-        """Sampling of the one token whose list of probable tokens is read; it is not used itself.
-
-        At temperature 1, so that a server that lists what it samples from lists the model's own.
-        llama.cpp lists these at every temperature, and nothing beside a token that is a part of a
-        character: there the most probable token is taken, which seldom is one.
-        """
-        return Sampling(temperature=float(self.server != "llama.cpp"), max_tokens=1)
-
     def fields(
         self, sampling: Sampling, seed: int | None, endpoint: Endpoint, room: int = 0
     ) -> tuple[dict[str, Any], int]:
