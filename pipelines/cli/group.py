@@ -166,7 +166,10 @@ def _json_error(body: dict[str, Any]) -> None:
 _PANELS = {
     "Start": ("run", "ui", "status", "doctor", "config"),
     "Look": ("explore", "release", "report", "episode", "graph"),
-    "Use": ("train", "recommend", "agents", "dialogue", "experiment", "ablate", "episodes"),
+    "Use": (
+        *("train", "recommend", "leaderboard", "agents", "dialogue", "experiment", "ablate"),
+        "episodes",
+    ),
     "Make": ("personas", "match", "models", "answers", "judge"),
     "Keep": ("gc", "backup", "restore"),
 }

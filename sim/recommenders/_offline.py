@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +15,7 @@ from pipelines.progress import advance
 from sim._release import Release, release_view
 from sim.environment import Catalogue, histories, split_rows
 from sim.metrics import RESAMPLES, Figure, mean_with_interval, ndcg, recall, user_weights
-from sim.recommenders._protocol import Ints, Recommender
+from sim.recommenders._protocol import Floats, Ints, Recommender
 from sim.recommenders._registry import BASELINES, RECOMMENDERS, CheckedRecommender
 
 #: Splits whose items are masked when lists are judged on a split.
@@ -87,10 +87,13 @@ class OfflineReport:
     against: str
     #: Baselines first.
     rows: tuple[OfflineRow, ...]
+    #: NDCG@k of every person by recommender, of shape (people,); not in JSON.
+    ndcg_by_person: Mapping[str, Floats] = field(repr=False, compare=False)
 
     def as_json(self) -> dict[str, Any]:
         """Report as plain values."""
-        return vars(self) | {
+        names = ("release", "split", "k", "users", "against")
+        return {name: getattr(self, name) for name in names} | {
             "masked": list(self.masked),
             "rows": [
                 {
@@ -181,7 +184,10 @@ def evaluate_offline(
         gaps = [mean_with_interval(own - other, weights) for own, other in pairs]
         differences = (None, None) if name == against else (gaps[0], gaps[1])
         rows.append(OfflineRow(name, means[0], means[1], *differences, **facts[name]))
-    return OfflineReport(release.ref, split, MASKED[split], k, len(people), against, tuple(rows))
+    by_person = {name: values[1] for name, values in found.items()}
+    return OfflineReport(
+        release.ref, split, MASKED[split], k, len(people), against, tuple(rows), by_person
+    )
 
 
 def _order(name: str) -> tuple[bool, int]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from sim.recommenders import OfflineReport, Recommender
 
-__all__ = ["app"]
+__all__ = ["app", "opened_with_seed"]
 
 app = cli.group("Fit recommenders on a release and evaluate them on people's held-out ratings.")
 
@@ -81,7 +81,7 @@ def evaluate(
 
     names = list(dict.fromkeys([*SHOWN_BASELINES, *recommender]))
     options = _options(option or [], names)
-    opened = {name: _open(name, seed, options.get(name, {})) for name in names}
+    opened = {name: opened_with_seed(name, seed, options.get(name, {})) for name in names}
     with call.progress("fitting", "recommenders"):
         report = evaluate_offline(
             opened,
@@ -144,7 +144,7 @@ def _options(texts: list[str], names: list[str]) -> dict[str, dict[str, Any]]:
     return out
 
 
-def _open(name: str, seed: int, options: dict[str, Any]) -> Recommender:
+def opened_with_seed(name: str, seed: int, options: dict[str, Any]) -> Recommender:
     """Open a recommender, with the seed where it takes one."""
     from sim.recommenders import open_recommender, recommender_class
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sim.training._algorithms import ALGORITHMS, algorithm_named
     from sim.training._evaluation import Audience
+    from sim.training._leaderboard import Leaderboard, leaderboard
     from sim.training._policy_file import PolicyRecommender, load_policy, policy_bytes
     from sim.training._report import TrainingReport, policy_table, train
     from sim.training._settings import RunSettings, run_settings
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ALGORITHMS",
     "Audience",
+    "Leaderboard",
     "PolicyRecommender",
     "RunSettings",
     "Stopped",
@@ -26,6 +28,7 @@ __all__ = [
     "Training",
     "TrainingReport",
     "algorithm_named",
+    "leaderboard",
     "load_policy",
     "policy_bytes",
     "policy_table",
@@ -36,6 +39,7 @@ __all__ = [
 _HOMES = {
     "_algorithms": ("ALGORITHMS", "algorithm_named"),
     "_evaluation": ("Audience",),
+    "_leaderboard": ("Leaderboard", "leaderboard"),
     "_policy_file": ("PolicyRecommender", "load_policy", "policy_bytes"),
     "_report": ("TrainingReport", "policy_table", "train"),
     "_settings": ("RunSettings", "run_settings"),

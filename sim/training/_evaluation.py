@@ -30,16 +30,22 @@ class Audience:
     tenth. All recommenders of a seed get the same random numbers. The training items of matched
     personas are masked.
 
-    At most ``users`` personas (count; None: all) are drawn with `seed`; the attribute holds their
-    numbers, ascending. ``environment`` are further arguments of the environment, such as the
-    retriever.
+    At most ``users`` personas (count; None: all) are drawn with `seed`, of those whose numbers are
+    ``among`` (None: any); the attribute holds their numbers, ascending. ``environment`` are
+    further arguments of the environment, such as the retriever.
     """
 
     def __init__(
-        self, world: World, *, users: int | None = None, seed: int = 0, **environment: Any
+        self,
+        world: World,
+        *,
+        users: int | None = None,
+        seed: int = 0,
+        among: Ints | None = None,
+        **environment: Any,
     ) -> None:
         self.world, self._more = world, environment
-        everybody = np.arange(len(world.cast))
+        everybody = np.arange(len(world.cast)) if among is None else among
         if users is not None and users < len(everybody):
             rng = np.random.default_rng(seed)
             everybody = np.sort(rng.choice(everybody, users, replace=False))
