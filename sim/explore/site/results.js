@@ -16,7 +16,8 @@ function Graph({ parts }) {
 }
 
 function Paths({ row, view }) {
-  const [chosen, choose] = useState(0), box = useRef(), [width, set] = useState(1100);
+  const first = row.near.reduce((best, n, k, all) => (n.through.length > all[best].through.length ? k : best), 0);
+  const [chosen, choose] = useState(first), box = useRef(), [width, set] = useState(1100);
   useEffect(() => {
     const fit = () => box.current && set(box.current.clientWidth);
     fit();
@@ -25,11 +26,12 @@ function Paths({ row, view }) {
   }, []);
   const { items } = data.index, centres = new Set(view.rows.map((r) => r.item));
   const nodes = [...new Set(row.near.flatMap((n) => n.through))].sort((a, b) => (view.nodes[a].kind + view.nodes[a].label).localeCompare(view.nodes[b].kind + view.nodes[b].label));
-  const narrow = width < 620, step = narrow ? 60 : 58, middle = nodes.length + 1;
+  if (row.near.some((n) => n.people)) nodes.push("people");
+  const narrow = width < 620, step = narrow ? 60 : 58, middle = Math.max(nodes.length, 1);
   const height = Math.max(row.near.length * step, middle * (narrow ? 30 : 34), 220) + 20;
   const place = (n, count) => ((n + 0.5) * height) / count;
   const x = narrow ? [64, width * 0.42, width * 0.62] : [170, width * 0.44, width * 0.64];
-  const yNode = (node) => place(node === "people" ? nodes.length : nodes.indexOf(node), middle);
+  const yNode = (node) => place(nodes.indexOf(node), middle);
   const link = (x0, y0, x1, y1) => `M${x0} ${y0} C${(x0 + x1) / 2} ${y0} ${(x0 + x1) / 2} ${y1} ${x1} ${y1}`;
   const now = row.near[chosen] || { through: [], paths: [] };
   const on = (node) => (node === "people" ? now.people > 0 : now.through.includes(node));
@@ -37,12 +39,12 @@ function Paths({ row, view }) {
   const through = (n) => [...n.through, ...(n.people ? ["people"] : [])];
   return html`<div class="graph" ref=${box} style=${{ height: `${height}px` }}>
       <svg viewBox=${`0 0 ${width} ${height}`} width=${width} height=${height} aria-hidden="true">
-        ${[...nodes, "people"].map((node) => html`<path class=${on(node) ? "on" : ""} d=${link(x[0], height / 2, x[1] - half, yNode(node))} />`)}
+        ${nodes.map((node) => html`<path class=${on(node) ? "on" : ""} d=${link(x[0], height / 2, x[1] - half, yNode(node))} />`)}
         ${row.near.map((n, k) => through(n).map((node) => html`<path class=${k === chosen ? "on" : ""} style=${{ strokeWidth: node === "people" ? `${1 + (5 * n.people) / most}px` : null }} d=${link(x[1] + half, yNode(node), x[2], place(k, row.near.length))} />`))}
       </svg>
       <span class="centre" style=${{ top: `${height / 2}px` }}><${Tile} number=${row.item} /></span>
-      ${nodes.map((node) => html`<span class=${`node ${on(node) ? "on" : ""}`} style=${{ left: `${x[1]}px`, top: `${yNode(node)}px`, width: `${2 * half}px` }} title=${view.nodes[node].kind}>${cut(view.nodes[node].label, narrow ? 14 : 22)}</span>`)}
-      <span class=${`node people ${on("people") ? "on" : ""}`} style=${{ left: `${x[1]}px`, top: `${yNode("people")}px`, width: `${2 * half}px` }}>${now.people} ${narrow ? "people" : "rated both"}</span>
+      ${nodes.map((node) => html`<span class=${`node ${node === "people" ? "people" : ""} ${on(node) ? "on" : ""}`} style=${{ left: `${x[1]}px`, top: `${yNode(node)}px`, width: `${2 * half}px` }}
+        title=${node === "people" ? "people who rated both" : view.nodes[node].kind}>${node === "people" ? `${now.people} ${narrow ? "people" : "rated both"}` : cut(view.nodes[node].label, narrow ? 14 : 22)}</span>`)}
       <div role="listbox" aria-label="Nearest items" onKeyDown=${walk}>${row.near.map((n, k) => html`<button role="option" data-walk aria-selected=${k === chosen} class="neighbour" style=${{ left: `${x[2]}px`, top: `${place(k, row.near.length)}px` }}
         onClick=${() => choose(k)} onFocus=${() => choose(k)} onMouseEnter=${() => choose(k)}><b>${cut(items[n.item].title, narrow ? 28 : 46)}</b><small>${fixed(n.score, 3)}${n.rating != null ? ` · ★ ${fixed(n.rating)}` : ""}</small></button>`)}</div>
     </div>
@@ -53,8 +55,9 @@ function Paths({ row, view }) {
 }
 
 /* ---- Experiments ---- */
-const verdictOf = (e) => (!e.verdict || /^none/i.test(e.verdict) ? "untested" : /^(supported|cheaper)/i.test(e.verdict) ? "good" : /^not /i.test(e.verdict) ? "bad" : "so");
-const WORDS = { good: "supported", bad: "not supported", so: "mixed", untested: "not tested" };
+// The words of a verdict before its reason, and the colour they get.
+const wordsOf = (e) => (e.verdict && !/^none/i.test(e.verdict) ? e.verdict.split(/[:.;,]| beyond | than /)[0] : "Not tested");
+const verdictOf = (e) => ({ supported: "good", cheaper: "good", contradicted: "bad", dearer: "bad", "not supported": "bad", "not found": "so" })[wordsOf(e).toLowerCase().replace(/ for .*/, "")] || "";
 
 function Whiskers({ values }) {
   const wide = values.map((v) => (Array.isArray(v.value) ? v.value : [v.value, v.value, v.value])).map(([m, l, h]) => [m, l ?? m, h ?? m]);
@@ -67,10 +70,12 @@ function Whiskers({ values }) {
 function Experiments() {
   const view = useData("experiments");
   if (!view) return html`<p class="loading">Reading …</p>`;
-  const count = (kind) => view.rows.filter((e) => verdictOf(e) === kind).length;
-  return html`<header class="lead"><h1>Claims, tested</h1><p>What papers say of simulated users, what came out here, and a verdict. ${Object.keys(WORDS).filter(count).map((kind) => html`<span class=${`verdict ${kind}`}>${count(kind)} ${WORDS[kind]}</span> `)}</p></header>
+  const counts = new Map();
+  for (const e of view.rows) counts.set(wordsOf(e), [...(counts.get(wordsOf(e)) || []), e]);
+  return html`<header class="lead"><h1>Claims, tested</h1><p>What papers say of simulated users, what came out here, and a verdict. </p>
+      <p>${[...counts].map(([word, rows]) => html`<span class=${`verdict ${verdictOf(rows[0])}`}>${rows.length} ${word.toLowerCase()}</span> `)}</p></header>
     ${view.rows.map((e) => html`<details class="claim"><summary><span class="claims"><b>${e.claim || e.question}</b><small>${e.paper || e.name}</small></span>
-      <span class="ours">${(e.measured || e.too_few || "").replaceAll("`", "")}</span><span class=${`verdict ${verdictOf(e)}`} title=${e.verdict || ""}>${WORDS[verdictOf(e)]}</span></summary>
+      <span class="ours">${(e.measured || e.too_few || "").replaceAll("`", "")}</span><span class=${`verdict ${verdictOf(e)}`} title=${e.verdict || ""}>${wordsOf(e)}</span></summary>
       <p><b>${e.question}</b> ${e.verdict}</p>${e.values.length > 0 && html`<h3>${e.figure}</h3><${Whiskers} values=${e.values.slice(0, 24)} />`}</details>`)}`;
 }
 
@@ -102,9 +107,9 @@ function Pairs({ shift }) {
 function Beside() {
   const view = useData("beside");
   if (!view) return html`<p class="loading">Reading …</p>`;
-  const changed = view.rows.filter((t) => t.status !== "same");
+  const changed = view.rows.filter((t) => t.status !== "same"), same = view.rows.filter((t) => t.status === "same");
   return html`<header class="lead"><h1>Two releases, side by side</h1><p><b class="before">${view.a}</b> and <b class="after">${view.b}</b>: ${view.same ? "all tables are the very same." : `${changed.length} of ${many(view.rows.length, "table")} differ.`}</p></header>
-    <div class="wide"><table><thead><tr><th>table</th><th></th><th>rows</th><th>added</th><th>removed</th><th>changed</th></tr></thead><tbody>${view.rows.map((t) => html`<tr class=${t.status}><td>${t.table}</td><td>${t.status}</td><td>${t.rows_before.toLocaleString("en")}${t.rows_after !== t.rows_before ? ` → ${t.rows_after.toLocaleString("en")}` : ""}</td>
+    <div class="wide"><table><thead><tr><th>table</th><th></th><th>rows</th><th>added</th><th>removed</th><th>changed</th></tr></thead><tbody>${[...changed, ...same].map((t) => html`<tr class=${t.status}><td>${t.table}</td><td>${t.status}</td><td>${t.rows_before.toLocaleString("en")}${t.rows_after !== t.rows_before ? ` → ${t.rows_after.toLocaleString("en")}` : ""}</td>
       ${[t.rows_added, t.rows_removed, t.rows_changed].map((n) => html`<td>${t.status === "changed" && n != null ? n.toLocaleString("en") : ""}</td>`)}</tr>`)}</tbody></table></div>
     ${changed.map((t) => html`<section><h2>${t.table}</h2>${t.causes.map((cause) => html`<p>Because ${cause}.</p>`)}
       ${["added", "removed", "retyped"].filter((k) => t[`columns_${k}`].length).map((k) => html`<p>Columns ${k}: ${t[`columns_${k}`].join(", ")}</p>`)}

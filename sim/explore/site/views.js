@@ -215,7 +215,11 @@ function App() {
   const [name, ...parts] = useAddress();
   const shown = Object.keys(index.views).filter((view) => VIEW[view]);
   const View = (shown.includes(name) && VIEW[name]) || Home;
-  useEffect(() => void (document.title = `${TITLES[name] || index.name} · Understudy`), [name]);
+  useEffect(() => {
+    document.title = `${TITLES[name] || index.name} · Understudy`;
+    const tab = document.querySelector(".menu [aria-current]");
+    if (tab) tab.parentElement.scrollLeft = tab.offsetLeft - (innerWidth - tab.offsetWidth) / 2;
+  }, [name]);
   return html`<a class="skip" href="#main" onClick=${(e) => (e.preventDefault(), document.querySelector("main").focus())}>Skip to the content</a>
     <nav class="menu" aria-label="Views" onKeyDown=${walk}><a class="brand" data-walk href="#/">Under<i>study</i></a>${shown.map((view) => html`<a data-walk href=${`#/${view}`} aria-current=${view === name ? "page" : null}>${TITLES[view]}</a>`)}</nav>
     <main id="main" tabindex="-1"><${View} key=${name} parts=${parts.filter((p) => /^\d+$/.test(p))} /></main>

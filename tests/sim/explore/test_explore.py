@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from PIL import Image
 from support.dialogue_release import publish
 from typer.testing import CliRunner
 
@@ -117,6 +118,24 @@ def test_folder_with_other_files_is_refused(site_home: Path, tmp_path: Path) -> 
     release = open_release("movies@latest", home=site_home)
     with pytest.raises(ConfigError, match=r"letter\.txt"):
         explore(release, tmp_path, settings(site_home))
+
+
+def test_columns_and_posters_need_consent(small: ModuleType, tmp_path: Path) -> None:
+    home, world = tmp_path / "home", tmp_path / "world"
+    small.build(home, world="ml-latest-small", without=("splits", "graph_triples"))
+    (world / "posters").mkdir(parents=True)
+    for n in range(1, 25):
+        Image.new("RGB", (500, 750), "red").save(world / "posters" / f"{n}.jpg")
+    release = open_release("movies@latest", home=home)
+    chosen = Settings(runtime={"home": home}, world={"folder": world})
+    shared = explore(release, tmp_path / "shared", chosen, number=1)
+    assert {"actors", "directors", "overview"} <= set(shared["left_out"])
+    assert not (tmp_path / "shared" / "posters").exists()
+    private = explore(release, tmp_path / "private", chosen, number=1, texts=True)
+    assert private["left_out"] == []
+    posters = [item["poster"] for item in content(tmp_path / "private", "index")["items"]]
+    with Image.open(tmp_path / "private" / posters[0]) as image:
+        assert image.size == (240, 360)
 
 
 def test_run_on_another_release_is_refused(site_home: Path, tmp_path: Path) -> None:
