@@ -92,7 +92,7 @@ def training(release: Release, settings: Settings) -> dict[str, Any] | None:
     return {"rows": rows} if rows else None
 
 
-def beside(release: Release, other: Release, settings: Settings) -> dict[str, Any]:
+def compared(release: Release, other: Release, settings: Settings) -> dict[str, Any]:
     """Tables of two releases: rows, versions, shifted columns, and why they differ."""
     diff = Store(release.home).diff(
         Store(release.home).release(release.ref),

@@ -46,7 +46,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     first = open_release("movies@latest", home=home)
     plain = small_release.frames()
     items = plain["movies.items"].with_columns(
-        title=pl.when(pl.col("item_id") == "ml:1").then(pl.lit(HOSTILE)).otherwise("title")
+        title=pl.when(pl.col("item_id") == "ml:1").then(pl.lit(HOSTILE)).otherwise("title"),
+        popularity=pl.col("popularity") ** 2 / 24,
     )
     people = tables["movies.personas"].with_columns(description=pl.lit(HOSTILE))
     small_release.build(home, replace={**tables, "movies.items": items, "movies.personas": people})

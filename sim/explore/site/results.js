@@ -35,12 +35,14 @@ function Paths({ row, view }) {
   const link = (x0, y0, x1, y1) => `M${x0} ${y0} C${(x0 + x1) / 2} ${y0} ${(x0 + x1) / 2} ${y1} ${x1} ${y1}`;
   const now = row.near[chosen] || { through: [], paths: [] };
   const on = (node) => (node === "people" ? now.people > 0 : now.through.includes(node));
+  // What is highlighted is drawn last, over the others.
+  const last = (all, chosen) => [...all].sort((a, b) => chosen(a) - chosen(b));
   const half = narrow ? 46 : 66, most = Math.max(...row.near.map((n) => n.people), 1);
   const through = (n) => [...n.through, ...(n.people ? ["people"] : [])];
   return html`<div class="graph" ref=${box} style=${{ height: `${height}px` }}>
       <svg viewBox=${`0 0 ${width} ${height}`} width=${width} height=${height} aria-hidden="true">
-        ${nodes.map((node) => html`<path class=${on(node) ? "on" : ""} d=${link(x[0], height / 2, x[1] - half, yNode(node))} />`)}
-        ${row.near.map((n, k) => through(n).map((node) => html`<path class=${k === chosen ? "on" : ""} style=${{ strokeWidth: node === "people" ? `${1 + (5 * n.people) / most}px` : null }} d=${link(x[1] + half, yNode(node), x[2], place(k, row.near.length))} />`))}
+        ${last(nodes, on).map((node) => html`<path class=${on(node) ? "on" : ""} d=${link(x[0], height / 2, x[1] - half, yNode(node))} />`)}
+        ${last(row.near, (n) => n === now).map((n) => through(n).map((node) => html`<path class=${n === now ? "on" : ""} style=${{ strokeWidth: node === "people" ? `${1 + (5 * n.people) / most}px` : null }} d=${link(x[1] + half, yNode(node), x[2], place(row.near.indexOf(n), row.near.length))} />`))}
       </svg>
       <span class="centre" style=${{ top: `${height / 2}px` }}><${Tile} number=${row.item} /></span>
       ${nodes.map((node) => html`<span class=${`node ${node === "people" ? "people" : ""} ${on(node) ? "on" : ""}`} style=${{ left: `${x[1]}px`, top: `${yNode(node)}px`, width: `${2 * half}px` }}
@@ -56,8 +58,8 @@ function Paths({ row, view }) {
 
 /* ---- Experiments ---- */
 // The words of a verdict before its reason, and the colour they get.
-const wordsOf = (e) => (e.verdict && !/^none/i.test(e.verdict) ? e.verdict.split(/[:.;,]| beyond | than /)[0] : "Not tested");
-const verdictOf = (e) => ({ supported: "good", cheaper: "good", contradicted: "bad", dearer: "bad", "not supported": "bad", "not found": "so" })[wordsOf(e).toLowerCase().replace(/ for .*/, "")] || "";
+const wordsOf = (e) => (e.verdict && !/^none/i.test(e.verdict) ? e.verdict.split(/[:.;,]| beyond | for | than /)[0] : "Not tested");
+const verdictOf = (e) => ({ supported: "good", cheaper: "good", contradicted: "bad", dearer: "bad", "not supported": "bad", "not found": "so" })[wordsOf(e).toLowerCase()] || "";
 
 function Whiskers({ values }) {
   const wide = values.map((v) => (Array.isArray(v.value) ? v.value : [v.value, v.value, v.value])).map(([m, l, h]) => [m, l ?? m, h ?? m]);
@@ -76,7 +78,7 @@ function Experiments() {
       <p>${[...counts].map(([word, rows]) => html`<span class=${`verdict ${verdictOf(rows[0])}`}>${rows.length} ${word.toLowerCase()}</span> `)}</p></header>
     ${view.rows.map((e) => html`<details class="claim"><summary><span class="claims"><b>${e.claim || e.question}</b><small>${e.paper || e.name}</small></span>
       <span class="ours">${(e.measured || e.too_few || "").replaceAll("`", "")}</span><span class=${`verdict ${verdictOf(e)}`} title=${e.verdict || ""}>${wordsOf(e)}</span></summary>
-      <p><b>${e.question}</b> ${e.verdict}</p>${e.values.length > 0 && html`<h3>${e.figure}</h3><${Whiskers} values=${e.values.slice(0, 24)} />`}</details>`)}`;
+      <p><b>${e.question}</b> ${e.verdict}</p>${e.values.length > 0 && html`<h3>${e.figure}</h3><${Whiskers} values=${[...e.values.filter((v) => v.source !== "paper").slice(0, 16), ...e.values.filter((v) => v.source === "paper").slice(0, 8)]} />`}</details>`)}`;
 }
 
 /* ---- Training ---- */
