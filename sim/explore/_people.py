@@ -130,8 +130,8 @@ def _nearest(release: Release, names: list[str]) -> list[list[tuple[int, float]]
         maintain_order="left",
     )  # fmt: skip
     known = frame["vector"].is_not_null().to_numpy()
-    width = frame["vector"].list.len().max() or 0
-    vectors = np.zeros((len(names), int(width)))  # type: ignore[call-overload]
+    width = max(frame["vector"].list.len().drop_nulls().to_list(), default=0)
+    vectors = np.zeros((len(names), width))
     if known.any():
         vectors[known] = np.array(frame["vector"].drop_nulls().to_list())
     cosine = vectors @ vectors.T

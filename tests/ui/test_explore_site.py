@@ -50,7 +50,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         popularity=pl.col("popularity") ** 2 / 24,
     )
     people = tables["movies.personas"].with_columns(description=pl.lit(HOSTILE))
-    small_release.build(home, replace={**tables, "movies.items": items, "movies.personas": people})
+    scores = plain["movies.preference_scores"].with_columns(
+        expected=pl.when(pl.col("item_id").str.ends_with("2")).then(2.5).otherwise("expected")
+    )
+    replaced = {"items": items, "personas": people, "preference_scores": scores}
+    small_release.build(
+        home, replace={**tables, **{f"movies.{name}": frame for name, frame in replaced.items()}}
+    )
     release = open_release("movies@latest", home=home)
     publish(home, sample_book(sets=6, personas=40))
     settings = RunSettings(algo="a2c", steps=64, envs=4, users=4, evaluate_every=32)

@@ -52,7 +52,7 @@ function Paths({ row, view }) {
     </div>
     ${row.near.length > 0 && html`<section class="because" aria-live="polite"><h2>${items[row.item].title} → ${items[now.item].title}</h2>
       <p class="small">Score ${fixed(now.score, 3)}, by kind of path${now.cosine ? " and by text" : ""}. Ratings are means on ${view.scale}.</p>
-      <dl class="shares">${[...now.paths, ...(now.cosine ? [["text", now.cosine]] : [])].map(([name, share]) => html`<div><dt>${name}</dt><dd><i style=${{ width: `${Math.min(100, (100 * Math.abs(share)) / (now.score || 1))}%` }}></i><span>${fixed(share, 3)}</span></dd></div>`)}</dl>
+      <dl class="shares">${[...now.paths, ...(now.cosine ? [["text", now.cosine]] : [])].map(([name, share]) => html`<div><dt>${name}</dt><dd><i style=${{ "--of": Math.min(1, Math.abs(share) / (now.score || 1)) }}></i><span>${fixed(share, 3)}</span></dd></div>`)}</dl>
       ${centres.has(now.item) && html`<a class="button" href=${`#/graph/${now.item}`}>Go there →</a>`}</section>`}`;
 }
 
@@ -90,11 +90,15 @@ function Training() {
   return html`<header class="lead"><h1>Policies learn from them</h1><p>A recommender that is trained on simulated users, beside those that are not.</p></header>
     ${view.rows.map((run) => {
       const marks = run.table.filter((row) => !row.trained).map((row) => ({ name: row.recommender, value: row.average_reward.value }));
-      const most = Math.max(...run.table.map((row) => row.average_reward.value));
+      // One scale: 0 is random, 1 the oracle.
+      const reward = (name) => (run.table.find((row) => row.recommender === name) || { average_reward: {} }).average_reward.value;
+      const [low, high] = [reward("random") ?? 0, reward("oracle") ?? Math.max(...run.table.map((row) => row.average_reward.value))];
+      const share = (row) => (row.average_reward.value - low) / (high - low || 1);
       return html`<section><h2>${run.algo}, ${run.steps.toLocaleString("en")} steps</h2><p class="small">Rater ${run.rater}, rewards on ${run.scale}, ${many(run.users, "user")}, ${many(run.seeds.length, "seed")}. ${run.note}</p>
         <div class="charts">${Object.keys(CURVES).filter((key) => run.curves.some((c) => c.points.some((p) => p[key] != null))).map((key) => html`<${Lines} x="steps" y=${CURVES[key]}
           series=${run.curves.map((c) => ({ points: c.points.filter((p) => p[key] != null).map((p) => [p.steps, p[key]]) }))} marks=${key === "average_reward" ? marks : []} />`)}</div>
-        <dl class="shares">${[...run.table].sort((a, b) => b.average_reward.value - a.average_reward.value).map((row) => html`<div class=${row.trained ? "trained" : ""}><dt>${row.recommender}</dt><dd><i style=${{ width: `${(100 * row.average_reward.value) / most}%` }}></i><span>${fixed(row.average_reward.value, 2)} <small>[${fixed(row.average_reward.low, 2)}, ${fixed(row.average_reward.high, 2)}]</small></span></dd></div>`)}</dl></section>`;
+        <p class="small">Average reward from 0, random, to 1, the oracle that knows every rating; in brackets 95 % intervals of the reward.</p>
+        <dl class="shares">${[...run.table].sort((a, b) => b.average_reward.value - a.average_reward.value).map((row) => html`<div class=${row.trained ? "trained" : ""}><dt>${row.recommender}</dt><dd><i style=${{ "--of": Math.min(1, Math.max(0.004, share(row))) }}></i><span>${fixed(share(row), 2)} <small>${fixed(row.average_reward.value, 2)} [${fixed(row.average_reward.low, 2)}, ${fixed(row.average_reward.high, 2)}]</small></span></dd></div>`)}</dl></section>`;
     })}`;
 }
 
@@ -113,6 +117,9 @@ function Beside() {
   return html`<header class="lead"><h1>Two releases, side by side</h1><p><b class="before">${view.a}</b> and <b class="after">${view.b}</b>: ${view.same ? "all tables are the very same." : `${changed.length} of ${many(view.rows.length, "table")} differ.`}</p></header>
     <div class="wide"><table><thead><tr><th>table</th><th></th><th>rows</th><th>added</th><th>removed</th><th>changed</th></tr></thead><tbody>${[...changed, ...same].map((t) => html`<tr class=${t.status}><td>${t.table}</td><td>${t.status}</td><td>${t.rows_before.toLocaleString("en")}${t.rows_after !== t.rows_before ? ` → ${t.rows_after.toLocaleString("en")}` : ""}</td>
       ${[t.rows_added, t.rows_removed, t.rows_changed].map((n) => html`<td>${t.status === "changed" && n != null ? n.toLocaleString("en") : ""}</td>`)}</tr>`)}</tbody></table></div>
+    ${view.people.length > 0 && html`<section><h2>The same people</h2><p class="small">Those whose expected ratings moved most, and the items that did.</p>
+      <div class="cards">${view.people.map((who) => html`<div class="card moved"><b>${nameOf(who)}</b><small>mean of ${who.ratings.toLocaleString("en")}: <span class="before">${fixed(who.expected, 2)}</span> → <span class="after">${fixed(who.expected_after, 2)}</span></small>
+        <ul>${who.items.map((i) => html`<li><span>${i.title}</span><span class="before">${fixed(i.before)}</span> → <span class="after">${fixed(i.after)}</span></li>`)}</ul></div>`)}</div></section>`}
     ${changed.map((t) => html`<section><h2>${t.table}</h2>${t.causes.map((cause) => html`<p>Because ${cause}.</p>`)}
       ${["added", "removed", "retyped"].filter((k) => t[`columns_${k}`].length).map((k) => html`<p>Columns ${k}: ${t[`columns_${k}`].join(", ")}</p>`)}
       <div class="charts small">${t.shifts.filter((s) => s.bins.length).slice(0, 8).map((s) => html`<${Pairs} shift=${s} />`)}</div></section>`)}`;

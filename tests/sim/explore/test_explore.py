@@ -138,6 +138,24 @@ def test_columns_and_posters_need_consent(small: ModuleType, tmp_path: Path) -> 
         assert image.size == (240, 360)
 
 
+def test_ratings_of_a_persona_in_two_releases(small: ModuleType, tmp_path: Path) -> None:
+    home, folder = tmp_path / "home", tmp_path / "site"
+    lean = ("splits", "graph_triples")
+    small.build(home, without=lean)
+    first = open_release("movies@latest", home=home)
+    scores = small.frames()["movies.preference_scores"].with_columns(
+        expected=pl.when(pl.col("persona_id") == "persona:default:0").then(3).otherwise("expected")
+    )
+    small.build(home, without=lean, replace={"movies.preference_scores": scores})
+    release = open_release("movies@latest", home=home)
+    explore(first, folder, settings(home), beside=release, number=1)
+    view = content(folder, "beside")
+    assert (view["a"], view["b"]) == (first.ref, release.ref)
+    assert {row["table"]: row["status"] for row in view["rows"]}["preference_scores"] == "changed"
+    (person,) = view["people"]
+    assert (person["name"], person["expected"], person["expected_after"]) == ("Ada", 1, 3)
+
+
 def test_run_on_another_release_is_refused(site_home: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
