@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -142,7 +143,7 @@ def explore(
     for step, name in enumerate(VIEWS):
         advance(name, step, len(VIEWS))
         view = makers[name]()
-        if view is not None:
+        if view is not None and view["rows"]:
             shown[name] = view
     posters = _posters(items, settings.world.folder if texts else None)
     index = {
@@ -162,6 +163,8 @@ def explore(
     written["data/index.js"] = _script("index", index)
     for name, data in written.items():
         site.put(folder / name, data)
+    with suppress(OSError):  # another process writes here too
+        site.staging_root.rmdir()
     return {
         "release": release.ref,
         "folder": str(folder),

@@ -115,8 +115,9 @@ function Beside() {
   if (!view) return html`<p class="loading">Reading …</p>`;
   const changed = view.rows.filter((t) => t.status !== "same"), same = view.rows.filter((t) => t.status === "same");
   return html`<header class="lead"><h1>Two releases, side by side</h1><p><b class="before">${view.a}</b> and <b class="after">${view.b}</b>: ${view.same ? "all tables are the very same." : `${changed.length} of ${many(view.rows.length, "table")} differ.`}</p></header>
-    <div class="wide"><table><thead><tr><th>table</th><th></th><th>rows</th><th>added</th><th>removed</th><th>changed</th></tr></thead><tbody>${[...changed, ...same].map((t) => html`<tr class=${t.status}><td>${t.table}</td><td>${t.status}</td><td>${t.rows_before.toLocaleString("en")}${t.rows_after !== t.rows_before ? ` → ${t.rows_after.toLocaleString("en")}` : ""}</td>
-      ${[t.rows_added, t.rows_removed, t.rows_changed].map((n) => html`<td>${t.status === "changed" && n != null ? n.toLocaleString("en") : ""}</td>`)}</tr>`)}</tbody></table></div>
+    ${changed.length > 0 && html`<div class="wide"><table><thead><tr><th>table</th><th></th><th>rows</th><th>added</th><th>removed</th><th>changed</th></tr></thead><tbody>${changed.map((t) => html`<tr class=${t.status}><td>${t.table}</td><td>${t.status}</td><td>${t.rows_before.toLocaleString("en")}${t.rows_after !== t.rows_before ? ` → ${t.rows_after.toLocaleString("en")}` : ""}</td>
+      ${[t.rows_added, t.rows_removed, t.rows_changed].map((n) => html`<td>${t.status === "changed" && n != null ? n.toLocaleString("en") : ""}</td>`)}</tr>`)}</tbody></table></div>`}
+    ${same.length > 0 && html`<p class="small">The same in both: ${same.map((t) => t.table).join(", ")}.</p>`}
     ${view.people.length > 0 && html`<section><h2>The same people</h2><p class="small">Those whose expected ratings moved most, and the items that did.</p>
       <div class="cards">${view.people.map((who) => html`<div class="card moved"><b>${nameOf(who)}</b><small>mean of ${who.ratings.toLocaleString("en")}: <span class="before">${fixed(who.expected, 2)}</span> → <span class="after">${fixed(who.expected_after, 2)}</span></small>
         <ul>${who.items.map((i) => html`<li><span>${i.title}</span><span class="before">${fixed(i.before)}</span> → <span class="after">${fixed(i.after)}</span></li>`)}</ul></div>`)}</div></section>`}

@@ -59,6 +59,7 @@ def test_page_and_data_of_every_view_are_written(site: Path) -> None:
     page = (site / "index.html").read_text("utf-8")
     scripts = [part.partition('"')[0] for part in page.split('src="')[1:]]
     assert all((site / script).is_file() for script in scripts)
+    assert not (site / "_staging").exists()
     assert "Apache License" in (site / "LICENCES.txt").read_text("utf-8")
 
 
