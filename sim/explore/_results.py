@@ -29,7 +29,7 @@ def experiments(release: Release, settings: Settings) -> dict[str, Any] | None:
     report = _json(settings.runtime.home / "experiments" / "reports" / "experiments.json")
     if report is None or report["release"] != release.ref:
         return None
-    return {"rows": [_experiment(one) for one in report["experiments"]]}
+    return {"rows": [_experiment(result) for result in report["experiments"]]}
 
 
 def _experiment(result: dict[str, Any]) -> dict[str, Any]:
@@ -112,12 +112,12 @@ def compared(release: Release, other: Release, settings: Settings) -> dict[str, 
 def _both(release: Release, other: Release) -> list[dict[str, Any]]:
     """Personas that both releases rate differently on one scale, and what moved most."""
     names = ("items", "personas", "preference_scores")
-    if not all(name in one for name in names for one in (release, other)):
+    if not all(name in tables for name in names for tables in (release, other)):
         return []
     keys = ["persona_id", "item_id", "scale"]
     before, after = (
-        one["preference_scores"].lazy().select(*keys, "expected").drop_nulls("expected")
-        for one in (release, other)
+        tables["preference_scores"].lazy().select(*keys, "expected").drop_nulls("expected")
+        for tables in (release, other)
     )
     pairs = before.join(after, on=keys, suffix="_after").with_columns(
         moved=(pl.col("expected_after") - pl.col("expected")).abs()

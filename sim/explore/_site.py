@@ -184,7 +184,9 @@ def _script(name: str, value: Any) -> bytes:
 def _posters(items: Items, folder: Path | None) -> dict[str, bytes]:
     """Small copies of the posters of the items shown, by item id; ``folder`` is the world's."""
     pictures: dict[str, bytes] = {}
-    for poster in () if folder is None else read_posters(folder, items.ids):
+    if folder is None:
+        return pictures
+    for poster in read_posters(folder, items.ids):
         image = read_image(poster.data) if poster.status == "ok" else ""
         if isinstance(image, str):
             continue
