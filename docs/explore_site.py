@@ -1,7 +1,7 @@
 """Hook of the documentation site: the site of the sample world beside the pages.
 
 The release is the one that comes with the package, or the newest of the folder that
-UNDERSTUDY_SITE_HOME names, with the results in it.
+SITE_HOME names, with the results in it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SITE = "explore/index.html"
 
 def _home() -> Path | None:
     packaged = Path(pipelines.__file__).with_name("sample_release")
-    home = Path(os.environ.get("UNDERSTUDY_SITE_HOME") or packaged)
+    home = Path(os.environ.get("SITE_HOME") or packaged)
     return home if (home / "releases").is_dir() else None
 
 

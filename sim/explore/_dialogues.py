@@ -84,8 +84,8 @@ def _shown(book: Book, episodes: pl.DataFrame, turns: pl.DataFrame) -> dict[str,
         spoken = turns.filter(*(pl.col(key) == end[key] for key in keys))
         spoken = spoken.sort("turn", "role", maintain_order=True).select(_TURN)
         shelf, person = sets[end["category_id"]], people[end["persona_id"]]
-        asked = set(spoken["facet_id"].drop_nulls())
-        facets = [f for f in shelf.facets if f.facet_id in asked]
+        facet_ids = set(spoken["facet_id"].drop_nulls())
+        facets = [f for f in shelf.facets if f.facet_id in facet_ids]
         order = (-shelf.y[person]).argsort(kind="stable")
         rows.append(
             {

@@ -129,18 +129,18 @@ def _nearest(release: Release, names: list[str]) -> list[list[tuple[int, float]]
         table.select("persona_id", "vector").collect(), on="persona_id", how="left",
         maintain_order="left",
     )  # fmt: skip
-    known = frame["vector"].is_not_null().to_numpy()
-    width = frame["vector"].list.len().max() or 0
-    vectors = np.zeros((len(names), int(width)))  # type: ignore[call-overload]
-    if known.any():
-        vectors[known] = np.array(frame["vector"].drop_nulls().to_list())
+    embedded = frame["vector"].is_not_null().to_numpy()
+    width = max(frame["vector"].list.len().drop_nulls().to_list(), default=0)
+    vectors = np.zeros((len(names), width))
+    if embedded.any():
+        vectors[embedded] = np.array(frame["vector"].drop_nulls().to_list())
     cosine = vectors @ vectors.T
-    cosine[:, ~known] = -np.inf
+    cosine[:, ~embedded] = -np.inf
     np.fill_diagonal(cosine, -np.inf)
     order = np.argsort(-cosine, axis=1, kind="stable")[:, :_NEAREST]
     return [
         [(int(m), round(float(cosine[n, m]), 3)) for m in row if np.isfinite(cosine[n, m])]
-        if known[n]
+        if embedded[n]
         else []
         for n, row in enumerate(order)
     ]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import polars as pl
 
 from pipelines.config import Settings
 from pipelines.errors import IntegrityError
@@ -17,6 +18,8 @@ from sim.experiments import open_experiment, paper_rows
 
 #: A column's shift is shown from this population stability index on.
 _SHIFTED = 0.005
+#: Personas that two releases rate differently, and ratings of each (count).
+_PEOPLE, _MOVED = 12, 4
 #: Figures of a training curve that are shown, where it has them.
 _CURVES = ("average_reward", "map@10", "personalization@10")
 
@@ -26,7 +29,7 @@ def experiments(release: Release, settings: Settings) -> dict[str, Any] | None:
     report = _json(settings.runtime.home / "experiments" / "reports" / "experiments.json")
     if report is None or report["release"] != release.ref:
         return None
-    return {"rows": [_experiment(one) for one in report["experiments"]]}
+    return {"rows": [_experiment(result) for result in report["experiments"]]}
 
 
 def _experiment(result: dict[str, Any]) -> dict[str, Any]:
@@ -92,7 +95,7 @@ def training(release: Release, settings: Settings) -> dict[str, Any] | None:
     return {"rows": rows} if rows else None
 
 
-def beside(release: Release, other: Release, settings: Settings) -> dict[str, Any]:
+def compared(release: Release, other: Release, settings: Settings) -> dict[str, Any]:
     """Tables of two releases: rows, versions, shifted columns, and why they differ."""
     diff = Store(release.home).diff(
         Store(release.home).release(release.ref),
@@ -102,7 +105,40 @@ def beside(release: Release, other: Release, settings: Settings) -> dict[str, An
     rows = [asdict(table) for table in diff.tables.values()]
     for row in rows:
         row["shifts"] = [s for s in row["shifts"] if s["psi"] >= _SHIFTED]
-    return {"a": diff.a, "b": diff.b, "same": diff.same, "rows": _finite(rows)}
+    people = _both(release, other)
+    return {"a": diff.a, "b": diff.b, "same": diff.same, "rows": _finite(rows), "people": people}
+
+
+def _both(release: Release, other: Release) -> list[dict[str, Any]]:
+    """Personas that both releases rate differently on one scale, and what moved most."""
+    names = ("items", "personas", "preference_scores")
+    if not all(name in tables for name in names for tables in (release, other)):
+        return []
+    keys = ["persona_id", "item_id", "scale"]
+    before, after = (
+        tables["preference_scores"].lazy().select(*keys, "expected").drop_nulls("expected")
+        for tables in (release, other)
+    )
+    pairs = before.join(after, on=keys, suffix="_after").with_columns(
+        moved=(pl.col("expected_after") - pl.col("expected")).abs()
+    )
+    titles = release["items"].lazy().select("item_id", "title")
+    people = (
+        pairs.join(titles, on="item_id", how="left")
+        .sort("moved", "item_id", descending=[True, False])
+        .group_by("persona_id")
+        .agg(
+            pl.len().alias("ratings"),
+            pl.col("moved").mean().alias("mean_moved"),
+            pl.col("expected", "expected_after").mean(),
+            items=pl.struct("title", before="expected", after="expected_after").head(_MOVED),
+        )
+        .filter(pl.col("mean_moved") > 0)
+        .join(release["personas"].lazy().select("persona_id", "name", "likes"), on="persona_id")
+        .sort("mean_moved", "persona_id", descending=[True, False])
+        .head(_PEOPLE)
+    )
+    return people.collect().to_dicts()
 
 
 def _json(path: Path) -> dict[str, Any] | None:

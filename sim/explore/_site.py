@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,7 @@ from sim._release import Release
 from sim.explore._dialogues import dialogues
 from sim.explore._graph import graph
 from sim.explore._people import people
-from sim.explore._results import beside as beside_view
-from sim.explore._results import experiments, training
+from sim.explore._results import compared, experiments, training
 from sim.explore._visits import visits
 
 #: Views of a site, in the order of its menu.
@@ -130,24 +130,21 @@ def explore(
         )
     stored = Store(release.home).release(release.ref)
     items = Items(release, frozenset(left_out(stored, texts=texts).get("items", ())))
-    views: dict[str, Any] = {}
+    makers: dict[str, Callable[[], dict[str, Any] | None]] = {
+        "people": lambda: people(release, items, number),
+        "visits": lambda: visits(release, items, settings, simulation),
+        "dialogues": lambda: dialogues(release, settings, dialogue),
+        "graph": lambda: graph(release, items),
+        "experiments": lambda: experiments(release, settings),
+        "training": lambda: training(release, settings),
+        "beside": lambda: None if beside is None else compared(release, beside, settings),
+    }
+    shown: dict[str, dict[str, Any]] = {}
     for step, name in enumerate(VIEWS):
         advance(name, step, len(VIEWS))
-        if name == "people":
-            views[name] = people(release, items, number)
-        elif name == "visits":
-            views[name] = visits(release, items, settings, simulation)
-        elif name == "dialogues":
-            views[name] = dialogues(release, settings, dialogue)
-        elif name == "graph":
-            views[name] = graph(release, items)
-        elif name == "experiments":
-            views[name] = experiments(release, settings)
-        elif name == "training":
-            views[name] = training(release, settings)
-        else:
-            views[name] = None if beside is None else beside_view(release, beside, settings)
-    shown = {name: view for name, view in views.items() if view is not None}
+        view = makers[name]()
+        if view is not None and view["rows"]:
+            shown[name] = view
     posters = _posters(items, settings.world.folder if texts else None)
     index = {
         "release": release.ref,
@@ -166,6 +163,8 @@ def explore(
     written["data/index.js"] = _script("index", index)
     for name, data in written.items():
         site.put(folder / name, data)
+    with suppress(OSError):  # another process writes here too
+        site.staging_root.rmdir()
     return {
         "release": release.ref,
         "folder": str(folder),
@@ -185,7 +184,9 @@ def _script(name: str, value: Any) -> bytes:
 def _posters(items: Items, folder: Path | None) -> dict[str, bytes]:
     """Small copies of the posters of the items shown, by item id; ``folder`` is the world's."""
     pictures: dict[str, bytes] = {}
-    for poster in () if folder is None else read_posters(folder, items.ids):
+    if folder is None:
+        return pictures
+    for poster in read_posters(folder, items.ids):
         image = read_image(poster.data) if poster.status == "ok" else ""
         if isinstance(image, str):
             continue

@@ -94,12 +94,15 @@ def _shown(run: Simulation, release: Release, items: Items, settings: Settings) 
 
 def _who(release: Release, names: list[str], settings: Settings) -> dict[str, dict[str, Any]]:
     """Personas of agents by id; those that were matched for the run are matched again."""
-    for source in (lambda: release, lambda: match_people(release, settings.matching)[0]):
-        rows = source()["personas"].lazy().filter(pl.col("persona_id").is_in(names))
-        people = {r["persona_id"]: r for r in rows.select(_WHO).collect().iter_rows(named=True)}
-        if len(people) == len(set(names)):
-            break
+    people = _rows(release, names)
+    if len(people) < len(set(names)):
+        people = _rows(match_people(release, settings.matching)[0], names)
     return people
+
+
+def _rows(release: Release, names: list[str]) -> dict[str, dict[str, Any]]:
+    rows = release["personas"].lazy().filter(pl.col("persona_id").is_in(names)).select(_WHO)
+    return {row["persona_id"]: row for row in rows.collect().iter_rows(named=True)}
 
 
 def _visit(

@@ -46,10 +46,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     first = open_release("movies@latest", home=home)
     plain = small_release.frames()
     items = plain["movies.items"].with_columns(
-        title=pl.when(pl.col("item_id") == "ml:1").then(pl.lit(HOSTILE)).otherwise("title")
+        title=pl.when(pl.col("item_id") == "ml:1").then(pl.lit(HOSTILE)).otherwise("title"),
+        popularity=pl.col("popularity") ** 2 / 24,
     )
     people = tables["movies.personas"].with_columns(description=pl.lit(HOSTILE))
-    small_release.build(home, replace={**tables, "movies.items": items, "movies.personas": people})
+    scores = plain["movies.preference_scores"].with_columns(
+        expected=pl.when(pl.col("item_id").str.ends_with("2")).then(2.5).otherwise("expected")
+    )
+    replaced = {"items": items, "personas": people, "preference_scores": scores}
+    small_release.build(
+        home, replace={**tables, **{f"movies.{name}": frame for name, frame in replaced.items()}}
+    )
     release = open_release("movies@latest", home=home)
     publish(home, sample_book(sets=6, personas=40))
     settings = RunSettings(algo="a2c", steps=64, envs=4, users=4, evaluate_every=32)
@@ -90,7 +97,7 @@ def opened(browser: WebDriver, site: Path) -> Callable[..., WebDriver]:
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         browser.get("about:blank")
         browser.get(f"{(site / 'index.html').as_uri()}#/{page}")
-        WebDriverWait(browser, 30).until(
+        WebDriverWait(browser, 60).until(
             lambda window: (
                 window.find_elements(By.CSS_SELECTOR, "main h1")
                 and not window.find_elements(By.CSS_SELECTOR, "main > .loading")
@@ -134,14 +141,14 @@ def test_people_are_searched_and_reached_by_keys(opened: Callable[..., WebDriver
     window = opened("people")
     window.find_element(By.CSS_SELECTOR, "input[type=search]").send_keys("carpenter")
     cards = (By.CSS_SELECTOR, ".cards .card")
-    WebDriverWait(window, 10).until(lambda w: len(w.find_elements(*cards)) == 1)
+    WebDriverWait(window, 30).until(lambda w: len(w.find_elements(*cards)) == 1)
     press(window, Keys.TAB, Keys.ENTER)
-    WebDriverWait(window, 10).until(lambda w: w.find_element(By.TAG_NAME, "h1").text == "Cleo")
+    WebDriverWait(window, 30).until(lambda w: w.find_element(By.TAG_NAME, "h1").text == "Cleo")
     # What is hostile is shown as it is.
     assert window.find_element(By.CLASS_NAME, "story").text == HOSTILE
     before = window.current_url
     window.find_element(By.TAG_NAME, "body").send_keys(Keys.ARROW_RIGHT)
-    WebDriverWait(window, 10).until(lambda w: w.current_url != before)
+    WebDriverWait(window, 30).until(lambda w: w.current_url != before)
 
 
 def test_arrow_keys_walk_through_cards(opened: Callable[..., WebDriver]) -> None:
@@ -159,7 +166,7 @@ def test_slider_of_a_dialogue_moves_the_choice_on_the_shelf(
     everything = len(window.find_elements(*bubbles))
     slider = window.find_element(By.CSS_SELECTOR, "input[type=range]")
     slider.send_keys(Keys.HOME, Keys.ARROW_RIGHT)
-    WebDriverWait(window, 10).until(lambda w: len(w.find_elements(*bubbles)) == 2 < everything)
+    WebDriverWait(window, 30).until(lambda w: len(w.find_elements(*bubbles)) == 2 < everything)
     marks = window.find_elements(By.CSS_SELECTOR, ".shelf em")
     assert [mark.text for mark in marks] == ["would sell"]
 

@@ -132,10 +132,13 @@ function Lines({ series, marks = [], x, y, at, height = 260, low = null }) {
   const pad = (y1 - y0 || 1) * 0.08, bottom = low ?? y0 - pad, top = y1 + pad;
   const px = (v) => 46 + ((v - x0) / (x1 - x0 || 1)) * (width - 62);
   const py = (v) => height - 34 - ((v - bottom) / (top - bottom)) * (height - 50);
+  // Labels of marks that are near each other stand below one another.
+  const labels = [...marks].sort((a, b) => b.value - a.value).map((m) => ({ ...m, y: py(m.value) - 5 }));
+  labels.forEach((m, n) => n && (m.y = Math.max(m.y, labels[n - 1].y + 13)));
   const ticks = [0, 1, 2, 3].map((n) => bottom + ((top - bottom) * n) / 3);
   return html`<div class="chart" ref=${box}><svg viewBox=${`0 0 ${width} ${height}`} height=${height} role="img" aria-label=${`${y} by ${x}`}>
     ${ticks.map((v) => html`<g class="tick"><line x1="46" x2=${width - 16} y1=${py(v)} y2=${py(v)} /><text x="40" y=${py(v) + 4} text-anchor="end">${fixed(v, top - bottom < 4 ? 2 : 0)}</text></g>`)}
-    ${marks.map((m) => html`<g class="mark"><line x1="46" x2=${width - 16} y1=${py(m.value)} y2=${py(m.value)} /><text x=${width - 18} y=${py(m.value) - 5} text-anchor="end">${m.name}</text></g>`)}
+    ${labels.map((m) => html`<g class="mark"><line x1="46" x2=${width - 16} y1=${py(m.value)} y2=${py(m.value)} /><text x=${width - 18} y=${m.y} text-anchor="end">${m.name}</text></g>`)}
     ${series.map((s, n) => html`<g class=${`line s${n % 6}`}><polyline points=${s.points.map((p) => `${px(p[0])},${py(p[1])}`).join(" ")} />
       ${s.points.length < 40 && s.points.map((p) => html`<circle cx=${px(p[0])} cy=${py(p[1])} r=${p[0] === at ? 6 : 3} />`)}</g>`)}
     <text class="axis" x="46" y=${height - 6}>${x0.toLocaleString("en")}</text>

@@ -16,7 +16,8 @@ function Graph({ parts }) {
 }
 
 function Paths({ row, view }) {
-  const [chosen, choose] = useState(0), box = useRef(), [width, set] = useState(1100);
+  const first = row.near.reduce((best, n, k, all) => (n.through.length > all[best].through.length ? k : best), 0);
+  const [chosen, choose] = useState(first), box = useRef(), [width, set] = useState(1100);
   useEffect(() => {
     const fit = () => box.current && set(box.current.clientWidth);
     fit();
@@ -25,36 +26,40 @@ function Paths({ row, view }) {
   }, []);
   const { items } = data.index, centres = new Set(view.rows.map((r) => r.item));
   const nodes = [...new Set(row.near.flatMap((n) => n.through))].sort((a, b) => (view.nodes[a].kind + view.nodes[a].label).localeCompare(view.nodes[b].kind + view.nodes[b].label));
-  const narrow = width < 620, step = narrow ? 60 : 58, middle = nodes.length + 1;
+  if (row.near.some((n) => n.people)) nodes.push("people");
+  const narrow = width < 620, step = narrow ? 60 : 58, middle = Math.max(nodes.length, 1);
   const height = Math.max(row.near.length * step, middle * (narrow ? 30 : 34), 220) + 20;
   const place = (n, count) => ((n + 0.5) * height) / count;
   const x = narrow ? [64, width * 0.42, width * 0.62] : [170, width * 0.44, width * 0.64];
-  const yNode = (node) => place(node === "people" ? nodes.length : nodes.indexOf(node), middle);
+  const yNode = (node) => place(nodes.indexOf(node), middle);
   const link = (x0, y0, x1, y1) => `M${x0} ${y0} C${(x0 + x1) / 2} ${y0} ${(x0 + x1) / 2} ${y1} ${x1} ${y1}`;
   const now = row.near[chosen] || { through: [], paths: [] };
   const on = (node) => (node === "people" ? now.people > 0 : now.through.includes(node));
+  // What is highlighted is drawn last, over the others.
+  const last = (all, chosen) => [...all].sort((a, b) => chosen(a) - chosen(b));
   const half = narrow ? 46 : 66, most = Math.max(...row.near.map((n) => n.people), 1);
   const through = (n) => [...n.through, ...(n.people ? ["people"] : [])];
   return html`<div class="graph" ref=${box} style=${{ height: `${height}px` }}>
       <svg viewBox=${`0 0 ${width} ${height}`} width=${width} height=${height} aria-hidden="true">
-        ${[...nodes, "people"].map((node) => html`<path class=${on(node) ? "on" : ""} d=${link(x[0], height / 2, x[1] - half, yNode(node))} />`)}
-        ${row.near.map((n, k) => through(n).map((node) => html`<path class=${k === chosen ? "on" : ""} style=${{ strokeWidth: node === "people" ? `${1 + (5 * n.people) / most}px` : null }} d=${link(x[1] + half, yNode(node), x[2], place(k, row.near.length))} />`))}
+        ${last(nodes, on).map((node) => html`<path class=${on(node) ? "on" : ""} d=${link(x[0], height / 2, x[1] - half, yNode(node))} />`)}
+        ${last(row.near, (n) => n === now).map((n) => through(n).map((node) => html`<path class=${n === now ? "on" : ""} style=${{ strokeWidth: node === "people" ? `${1 + (5 * n.people) / most}px` : null }} d=${link(x[1] + half, yNode(node), x[2], place(row.near.indexOf(n), row.near.length))} />`))}
       </svg>
       <span class="centre" style=${{ top: `${height / 2}px` }}><${Tile} number=${row.item} /></span>
-      ${nodes.map((node) => html`<span class=${`node ${on(node) ? "on" : ""}`} style=${{ left: `${x[1]}px`, top: `${yNode(node)}px`, width: `${2 * half}px` }} title=${view.nodes[node].kind}>${cut(view.nodes[node].label, narrow ? 14 : 22)}</span>`)}
-      <span class=${`node people ${on("people") ? "on" : ""}`} style=${{ left: `${x[1]}px`, top: `${yNode("people")}px`, width: `${2 * half}px` }}>${now.people} ${narrow ? "people" : "rated both"}</span>
+      ${nodes.map((node) => html`<span class=${`node ${node === "people" ? "people" : ""} ${on(node) ? "on" : ""}`} style=${{ left: `${x[1]}px`, top: `${yNode(node)}px`, width: `${2 * half}px` }}
+        title=${node === "people" ? "people who rated both" : view.nodes[node].kind}>${node === "people" ? `${now.people} ${narrow ? "people" : "rated both"}` : cut(view.nodes[node].label, narrow ? 14 : 22)}</span>`)}
       <div role="listbox" aria-label="Nearest items" onKeyDown=${walk}>${row.near.map((n, k) => html`<button role="option" data-walk aria-selected=${k === chosen} class="neighbour" style=${{ left: `${x[2]}px`, top: `${place(k, row.near.length)}px` }}
         onClick=${() => choose(k)} onFocus=${() => choose(k)} onMouseEnter=${() => choose(k)}><b>${cut(items[n.item].title, narrow ? 28 : 46)}</b><small>${fixed(n.score, 3)}${n.rating != null ? ` · ★ ${fixed(n.rating)}` : ""}</small></button>`)}</div>
     </div>
     ${row.near.length > 0 && html`<section class="because" aria-live="polite"><h2>${items[row.item].title} → ${items[now.item].title}</h2>
       <p class="small">Score ${fixed(now.score, 3)}, by kind of path${now.cosine ? " and by text" : ""}. Ratings are means on ${view.scale}.</p>
-      <dl class="shares">${[...now.paths, ...(now.cosine ? [["text", now.cosine]] : [])].map(([name, share]) => html`<div><dt>${name}</dt><dd><i style=${{ width: `${Math.min(100, (100 * Math.abs(share)) / (now.score || 1))}%` }}></i><span>${fixed(share, 3)}</span></dd></div>`)}</dl>
+      <dl class="shares">${[...now.paths, ...(now.cosine ? [["text", now.cosine]] : [])].map(([name, share]) => html`<div><dt>${name}</dt><dd><i style=${{ "--of": Math.min(1, Math.abs(share) / (now.score || 1)) }}></i><span>${fixed(share, 3)}</span></dd></div>`)}</dl>
       ${centres.has(now.item) && html`<a class="button" href=${`#/graph/${now.item}`}>Go there →</a>`}</section>`}`;
 }
 
 /* ---- Experiments ---- */
-const verdictOf = (e) => (!e.verdict || /^none/i.test(e.verdict) ? "untested" : /^(supported|cheaper)/i.test(e.verdict) ? "good" : /^not /i.test(e.verdict) ? "bad" : "so");
-const WORDS = { good: "supported", bad: "not supported", so: "mixed", untested: "not tested" };
+// The words of a verdict before its reason, and the colour they get.
+const wordsOf = (e) => (e.verdict && !/^none/i.test(e.verdict) ? e.verdict.split(/[:.;,]| beyond | for | than /)[0] : "Not tested");
+const verdictOf = (e) => ({ supported: "good", cheaper: "good", contradicted: "bad", dearer: "bad", "not supported": "bad", "not found": "so" })[wordsOf(e).toLowerCase()] || "";
 
 function Whiskers({ values }) {
   const wide = values.map((v) => (Array.isArray(v.value) ? v.value : [v.value, v.value, v.value])).map(([m, l, h]) => [m, l ?? m, h ?? m]);
@@ -67,11 +72,13 @@ function Whiskers({ values }) {
 function Experiments() {
   const view = useData("experiments");
   if (!view) return html`<p class="loading">Reading …</p>`;
-  const count = (kind) => view.rows.filter((e) => verdictOf(e) === kind).length;
-  return html`<header class="lead"><h1>Claims, tested</h1><p>What papers say of simulated users, what came out here, and a verdict. ${Object.keys(WORDS).filter(count).map((kind) => html`<span class=${`verdict ${kind}`}>${count(kind)} ${WORDS[kind]}</span> `)}</p></header>
+  const counts = new Map();
+  for (const e of view.rows) counts.set(wordsOf(e), [...(counts.get(wordsOf(e)) || []), e]);
+  return html`<header class="lead"><h1>Claims, tested</h1><p>What papers say of simulated users, what came out here, and a verdict. </p>
+      <p>${[...counts].map(([word, rows]) => html`<span class=${`verdict ${verdictOf(rows[0])}`}>${rows.length} ${word.toLowerCase()}</span> `)}</p></header>
     ${view.rows.map((e) => html`<details class="claim"><summary><span class="claims"><b>${e.claim || e.question}</b><small>${e.paper || e.name}</small></span>
-      <span class="ours">${(e.measured || e.too_few || "").replaceAll("`", "")}</span><span class=${`verdict ${verdictOf(e)}`} title=${e.verdict || ""}>${WORDS[verdictOf(e)]}</span></summary>
-      <p><b>${e.question}</b> ${e.verdict}</p>${e.values.length > 0 && html`<h3>${e.figure}</h3><${Whiskers} values=${e.values.slice(0, 24)} />`}</details>`)}`;
+      <span class="ours">${(e.measured || e.too_few || "").replaceAll("`", "")}</span><span class=${`verdict ${verdictOf(e)}`} title=${e.verdict || ""}>${wordsOf(e)}</span></summary>
+      <p><b>${e.question}</b> ${e.verdict}</p>${e.values.length > 0 && html`<h3>${e.figure}</h3><${Whiskers} values=${[...e.values.filter((v) => v.source !== "paper").slice(0, 16), ...e.values.filter((v) => v.source === "paper").slice(0, 8)]} />`}</details>`)}`;
 }
 
 /* ---- Training ---- */
@@ -83,11 +90,15 @@ function Training() {
   return html`<header class="lead"><h1>Policies learn from them</h1><p>A recommender that is trained on simulated users, beside those that are not.</p></header>
     ${view.rows.map((run) => {
       const marks = run.table.filter((row) => !row.trained).map((row) => ({ name: row.recommender, value: row.average_reward.value }));
-      const most = Math.max(...run.table.map((row) => row.average_reward.value));
+      // One scale: 0 is random, 1 the oracle.
+      const reward = (name) => (run.table.find((row) => row.recommender === name) || { average_reward: {} }).average_reward.value;
+      const [low, high] = [reward("random") ?? 0, reward("oracle") ?? Math.max(...run.table.map((row) => row.average_reward.value))];
+      const share = (row) => (row.average_reward.value - low) / (high - low || 1);
       return html`<section><h2>${run.algo}, ${run.steps.toLocaleString("en")} steps</h2><p class="small">Rater ${run.rater}, rewards on ${run.scale}, ${many(run.users, "user")}, ${many(run.seeds.length, "seed")}. ${run.note}</p>
         <div class="charts">${Object.keys(CURVES).filter((key) => run.curves.some((c) => c.points.some((p) => p[key] != null))).map((key) => html`<${Lines} x="steps" y=${CURVES[key]}
           series=${run.curves.map((c) => ({ points: c.points.filter((p) => p[key] != null).map((p) => [p.steps, p[key]]) }))} marks=${key === "average_reward" ? marks : []} />`)}</div>
-        <dl class="shares">${[...run.table].sort((a, b) => b.average_reward.value - a.average_reward.value).map((row) => html`<div class=${row.trained ? "trained" : ""}><dt>${row.recommender}</dt><dd><i style=${{ width: `${(100 * row.average_reward.value) / most}%` }}></i><span>${fixed(row.average_reward.value, 2)} <small>[${fixed(row.average_reward.low, 2)}, ${fixed(row.average_reward.high, 2)}]</small></span></dd></div>`)}</dl></section>`;
+        <p class="small">Average reward from 0, random, to 1, the oracle that knows every rating; in brackets 95 % intervals of the reward.</p>
+        <dl class="shares">${[...run.table].sort((a, b) => b.average_reward.value - a.average_reward.value).map((row) => html`<div class=${row.trained ? "trained" : ""}><dt>${row.recommender}</dt><dd><i style=${{ "--of": Math.min(1, Math.max(0.004, share(row))) }}></i><span>${fixed(share(row), 2)} <small>${fixed(row.average_reward.value, 2)} [${fixed(row.average_reward.low, 2)}, ${fixed(row.average_reward.high, 2)}]</small></span></dd></div>`)}</dl></section>`;
     })}`;
 }
 
@@ -102,10 +113,14 @@ function Pairs({ shift }) {
 function Beside() {
   const view = useData("beside");
   if (!view) return html`<p class="loading">Reading …</p>`;
-  const changed = view.rows.filter((t) => t.status !== "same");
+  const changed = view.rows.filter((t) => t.status !== "same"), same = view.rows.filter((t) => t.status === "same");
   return html`<header class="lead"><h1>Two releases, side by side</h1><p><b class="before">${view.a}</b> and <b class="after">${view.b}</b>: ${view.same ? "all tables are the very same." : `${changed.length} of ${many(view.rows.length, "table")} differ.`}</p></header>
-    <div class="wide"><table><thead><tr><th>table</th><th></th><th>rows</th><th>added</th><th>removed</th><th>changed</th></tr></thead><tbody>${view.rows.map((t) => html`<tr class=${t.status}><td>${t.table}</td><td>${t.status}</td><td>${t.rows_before.toLocaleString("en")}${t.rows_after !== t.rows_before ? ` → ${t.rows_after.toLocaleString("en")}` : ""}</td>
-      ${[t.rows_added, t.rows_removed, t.rows_changed].map((n) => html`<td>${t.status === "changed" && n != null ? n.toLocaleString("en") : ""}</td>`)}</tr>`)}</tbody></table></div>
+    ${changed.length > 0 && html`<div class="wide"><table><thead><tr><th>table</th><th></th><th>rows</th><th>added</th><th>removed</th><th>changed</th></tr></thead><tbody>${changed.map((t) => html`<tr class=${t.status}><td>${t.table}</td><td>${t.status}</td><td>${t.rows_before.toLocaleString("en")}${t.rows_after !== t.rows_before ? ` → ${t.rows_after.toLocaleString("en")}` : ""}</td>
+      ${[t.rows_added, t.rows_removed, t.rows_changed].map((n) => html`<td>${t.status === "changed" && n != null ? n.toLocaleString("en") : ""}</td>`)}</tr>`)}</tbody></table></div>`}
+    ${same.length > 0 && html`<p class="small">The same in both: ${same.map((t) => t.table).join(", ")}.</p>`}
+    ${view.people.length > 0 && html`<section><h2>The same people</h2><p class="small">Those whose expected ratings moved most, and the items that did.</p>
+      <div class="cards">${view.people.map((who) => html`<div class="card moved"><b>${nameOf(who)}</b><small>mean of ${who.ratings.toLocaleString("en")}: <span class="before">${fixed(who.expected, 2)}</span> → <span class="after">${fixed(who.expected_after, 2)}</span></small>
+        <ul>${who.items.map((i) => html`<li><span>${i.title}</span><span class="before">${fixed(i.before)}</span> → <span class="after">${fixed(i.after)}</span></li>`)}</ul></div>`)}</div></section>`}
     ${changed.map((t) => html`<section><h2>${t.table}</h2>${t.causes.map((cause) => html`<p>Because ${cause}.</p>`)}
       ${["added", "removed", "retyped"].filter((k) => t[`columns_${k}`].length).map((k) => html`<p>Columns ${k}: ${t[`columns_${k}`].join(", ")}</p>`)}
       <div class="charts small">${t.shifts.filter((s) => s.bins.length).slice(0, 8).map((s) => html`<${Pairs} shift=${s} />`)}</div></section>`)}`;

@@ -31,8 +31,8 @@ function People({ parts }) {
   const texts = useMemo(() => view && view.rows.map((p) => [p.name, p.age, p.job, p.hobby, p.persona_id, ...p.likes, p.description].join(" ").toLowerCase()), [view]);
   if (!view) return html`<${Empty} />`;
   if (parts[0]) return html`<${Person} view=${view} number=${+parts[0]} />`;
-  const asked = query.toLowerCase().split(/\s+/);
-  const shown = view.rows.map((who, n) => [who, n]).filter(([, n]) => asked.every((word) => texts[n].includes(word)));
+  const terms = query.toLowerCase().split(/\s+/);
+  const shown = view.rows.map((who, n) => [who, n]).filter(([, n]) => terms.every((word) => texts[n].includes(word)));
   return html`<header class="lead"><h1>People who don’t exist</h1>
       <p>${many(view.total, "simulated user")}, each with tastes, habits and a life; ${view.rows.length} of them here. Choose one to see their ratings, and why.</p>
       <label class="search"><span class="hidden">Search people</span><input type="search" placeholder="Search a name, a job, a genre, a word …" value=${query} onInput=${(e) => search(e.target.value)} />
@@ -127,12 +127,12 @@ function Strip({ visit, pages = visit.pages }) {
 function Visit({ view, number }) {
   usePaging("visits", number, view.rows.length);
   const visit = view.rows[number], items = seen(visit), watched = items.filter((i) => i.watched), people = useData("people");
-  const known = people ? people.rows.findIndex((p) => p.persona_id === visit.who.persona_id) : -1;
+  const profile = people ? people.rows.findIndex((p) => p.persona_id === visit.who.persona_id) : -1;
   const last = visit.pages.at(-1);
   return html`<${Pager} view="visits" number=${number} count=${view.rows.length} />
     <header class="who"><${Avatar} who=${visit.who} big /><div><h1>${nameOf(visit.who)}</h1><p>${factsOf(visit.who)}${visit.user_id ? `${factsOf(visit.who) ? "; " : ""}with the history of ${visit.user_id}` : ""}</p>
       <${Genres} of=${[...(visit.who.likes || []), ...(visit.who.dislikes || [])]} who=${visit.who} />
-      ${known >= 0 && html` <a class="button" href=${`#/people/${known}`}>All about ${nameOf(visit.who).split(" ")[0]} →</a>`}</div>
+      ${profile >= 0 && html` <a class="button" href=${`#/people/${profile}`}>All about ${nameOf(visit.who).split(" ")[0]} →</a>`}</div>
       <dl class="numbers"><div><dt>watched</dt><dd>${watched.length}<small> of ${items.length}</small></dd></div><div><dt>mean rating</dt><dd>${watched.length ? fixed(sum(watched.map((i) => i.rating)) / watched.length) : "–"}</dd></div>
       <div><dt>satisfied</dt><dd>${visit.satisfaction == null ? "–" : `${Math.round(100 * visit.satisfaction)}%`}</dd></div></dl></header>
     <${Strip} visit=${visit} />
@@ -169,7 +169,7 @@ function Dialogue({ view, number }) {
   const [at, set] = useState(d.questions);
   const [chosen, choose] = useState(null);
   const now = states.filter((t) => t.turn <= at).at(-1), done = at >= d.questions;
-  const said = d.turns.filter((t) => (t.kind === "ask" || t.kind === "answer") && t.text != null && t.turn < at);
+  const spoken = d.turns.filter((t) => (t.kind === "ask" || t.kind === "answer") && t.text != null && t.turn < at);
   const end = d.turns.find((t) => t.kind === "feedback");
   const fits = (product) => chosen && product.values[chosen.facet_id] === chosen.value;
   return html`<${Pager} view="dialogues" number=${number} count=${view.rows.length} />
@@ -178,7 +178,7 @@ function Dialogue({ view, number }) {
     ${states.length > 1 && html`<${Lines} height=${170} low=${0} at=${at} x="questions" y="regret if sold now" series=${[{ points: states.map((t) => [t.turn, t.regret]) }]} marks=${[{ name: "a random product", value: d.random_regret }]} />`}
     <label class="step">After <input type="range" min="0" max=${d.questions} value=${at} onInput=${(e) => set(+e.target.value)} aria-label="Questions asked" /> <output>${many(at, "question")}</output></label>
     <div class="sides talk"><section class="chat" aria-live="polite">
-      ${said.map((t) => {
+      ${spoken.map((t) => {
         const after = t.kind === "answer" && states.find((s) => s.turn === t.turn + 1);
         return html`<p class=${`bubble ${t.role}`}>${t.text}
           ${t.kind === "answer" && t.value && html`<button aria-pressed=${chosen === t} onClick=${() => choose(chosen === t ? null : t)}>${t.value}</button>`}</p>
@@ -186,7 +186,7 @@ function Dialogue({ view, number }) {
       })}
       ${done && html`<p class="bubble agent sold">I recommend <b>${(d.shelf.find((p) => p.id === d.item_id) || {}).title}</b>.</p>
         ${end && end.text && html`<p class="bubble customer">${end.text}</p>`}<p class="now">regret ${fixed(d.regret)}, ${d.stars} of 5 stars</p>`}
-      ${!said.length && !done && html`<p class="loading">Nothing is asked yet.</p>`}
+      ${!spoken.length && !done && html`<p class="loading">Nothing is asked yet.</p>`}
     </section><section class="shelf"><h3>The shelf, as this customer scores it</h3><p class="small">The agent never sees these scores.</p>
       <ol>${d.shelf.map((p) => html`<li class=${`${now && now.item_id === p.id ? "pick" : ""} ${fits(p) ? "fits" : ""}`}>
         <span class="bar"><i style=${{ width: `${p.score}%` }}></i></span><b>${fixed(p.score, 0)}</b><span>${cut(p.title, 90)}<small>${[p.price && `$${fixed(p.price, 2)}`, p.rating && `★ ${fixed(p.rating)}`].filter(Boolean).join(" · ")}</small></span>
@@ -215,7 +215,11 @@ function App() {
   const [name, ...parts] = useAddress();
   const shown = Object.keys(index.views).filter((view) => VIEW[view]);
   const View = (shown.includes(name) && VIEW[name]) || Home;
-  useEffect(() => void (document.title = `${TITLES[name] || index.name} · Understudy`), [name]);
+  useEffect(() => {
+    document.title = `${TITLES[name] || index.name} · Understudy`;
+    const tab = document.querySelector(".menu [aria-current]");
+    if (tab) tab.parentElement.scrollLeft = tab.offsetLeft - (innerWidth - tab.offsetWidth) / 2;
+  }, [name]);
   return html`<a class="skip" href="#main" onClick=${(e) => (e.preventDefault(), document.querySelector("main").focus())}>Skip to the content</a>
     <nav class="menu" aria-label="Views" onKeyDown=${walk}><a class="brand" data-walk href="#/">Under<i>study</i></a>${shown.map((view) => html`<a data-walk href=${`#/${view}`} aria-current=${view === name ? "page" : null}>${TITLES[view]}</a>`)}</nav>
     <main id="main" tabindex="-1"><${View} key=${name} parts=${parts.filter((p) => /^\d+$/.test(p))} /></main>

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from PIL import Image
 from support.dialogue_release import publish
 from typer.testing import CliRunner
 
@@ -58,6 +59,7 @@ def test_page_and_data_of_every_view_are_written(site: Path) -> None:
     page = (site / "index.html").read_text("utf-8")
     scripts = [part.partition('"')[0] for part in page.split('src="')[1:]]
     assert all((site / script).is_file() for script in scripts)
+    assert not (site / "_staging").exists()
     assert "Apache License" in (site / "LICENCES.txt").read_text("utf-8")
 
 
@@ -117,6 +119,42 @@ def test_folder_with_other_files_is_refused(site_home: Path, tmp_path: Path) -> 
     release = open_release("movies@latest", home=site_home)
     with pytest.raises(ConfigError, match=r"letter\.txt"):
         explore(release, tmp_path, settings(site_home))
+
+
+def test_columns_and_posters_need_consent(small: ModuleType, tmp_path: Path) -> None:
+    home, world = tmp_path / "home", tmp_path / "world"
+    small.build(home, world="ml-latest-small", without=("splits", "graph_triples"))
+    (world / "posters").mkdir(parents=True)
+    for n in range(1, 25):
+        Image.new("RGB", (500, 750), "red").save(world / "posters" / f"{n}.jpg")
+    release = open_release("movies@latest", home=home)
+    chosen = Settings(runtime={"home": home}, world={"folder": world})
+    shared = explore(release, tmp_path / "shared", chosen, number=1)
+    assert {"actors", "directors", "overview"} <= set(shared["left_out"])
+    assert not (tmp_path / "shared" / "posters").exists()
+    private = explore(release, tmp_path / "private", chosen, number=1, texts=True)
+    assert private["left_out"] == []
+    posters = [item["poster"] for item in content(tmp_path / "private", "index")["items"]]
+    with Image.open(tmp_path / "private" / posters[0]) as image:
+        assert image.size == (240, 360)
+
+
+def test_ratings_of_a_persona_in_two_releases(small: ModuleType, tmp_path: Path) -> None:
+    home, folder = tmp_path / "home", tmp_path / "site"
+    lean = ("splits", "graph_triples")
+    small.build(home, without=lean)
+    first = open_release("movies@latest", home=home)
+    scores = small.frames()["movies.preference_scores"].with_columns(
+        expected=pl.when(pl.col("persona_id") == "persona:default:0").then(3).otherwise("expected")
+    )
+    small.build(home, without=lean, replace={"movies.preference_scores": scores})
+    release = open_release("movies@latest", home=home)
+    explore(first, folder, settings(home), beside=release, number=1)
+    view = content(folder, "beside")
+    assert (view["a"], view["b"]) == (first.ref, release.ref)
+    assert {row["table"]: row["status"] for row in view["rows"]}["preference_scores"] == "changed"
+    (person,) = view["people"]
+    assert (person["name"], person["expected"], person["expected_after"]) == ("Ada", 1, 3)
 
 
 def test_run_on_another_release_is_refused(site_home: Path, tmp_path: Path) -> None:
