@@ -58,16 +58,10 @@ _UNLIKELY = ("zq", "7", "K", "!", "Xv")
 _RANKS = (100, 20, 5)
 _BY_IDS, _LISTS = "logprob_token_ids", "top_logprobs (chat)"
 _IGNORED, _HONOURED = "silently ignored", "honoured"
-#: The token that is drawn is not used and gets no seed: vLLM on a CPU dies of a seed in a prompt
-#: that it computes in parts.
-FIRST = Sampling(temperature=1.0, max_tokens=1)
-_FIRST_GREEDY = Sampling(temperature=0.0, max_tokens=1)
 _GREEDY = Sampling(temperature=0.0, max_tokens=24)
 _DRAWN = Sampling(temperature=1.0, max_tokens=8)
 #: Tolerance of a log-probability between two equal requests (16-bit weights).
 _SAME = 0.5
-#: Tolerance of one between lists at two temperatures.
-_EQUAL = 0.2
 #: Longest thought that is waited for (tokens).
 _THOUGHT = 2048
 #: Fields that turn a model's thinking off: in its template (vLLM, llama.cpp), and the interface's.
@@ -125,7 +119,6 @@ class Capabilities:
         self._defaults: dict[str, Any] = {}
         #: Name of the chat endpoint's field for the longest answer.
         self._limit_field = "max_tokens"
-        self._first = FIRST
         self._prompt: list[int] = []
         self._grammars = False
 
@@ -148,6 +141,16 @@ class Capabilities:
     def max_options(self) -> int | None:
         """Most options whose distribution can be given; None: any number."""
         return None if self.draws or self.reading == "token_ids" else self.ranks
+
+    @property
+    def first_token(self) -> Sampling:
+        """Sampling of the one token beside which probabilities are read; it is not used itself.
+
+        At temperature 1, so that a server that lists what it samples from lists the model's own.
+        llama.cpp lists these at every temperature, and nothing beside a token that is a part of a
+        character: there the most probable token is taken, which seldom is one.
+        """
+        return Sampling(temperature=float(self.server != "llama.cpp"), max_tokens=1)
 
     def fields(
         self, sampling: Sampling, seed: int | None, endpoint: Endpoint, room: int = 0
@@ -336,7 +339,7 @@ class Capabilities:
     async def _read_token_ids(self, prompt: list[int], wanted: list[int]) -> str:
         prompts, found = [prompt, [*prompt, prompt[-1]]], []
         for ids in (wanted[:3], wanted[1:4]):
-            fields, _ = self.fields(FIRST, None, "completions")
+            fields, _ = self.fields(self.first_token, None, "completions")
             fields |= {"logprobs": 1, _BY_IDS: ids, "return_tokens_as_token_ids": True}
             sent = await self._client.complete(
                 prompts, fields, 1, tries=2, mode="probe", divide=False
@@ -462,12 +465,6 @@ class Capabilities:
                 self.probed[_LISTS] = _IGNORED
                 return "the server returns no log-probabilities of other tokens"
             self.probed[_LISTS] = f"honoured ({self.ranks} tokens)"
-            # Where the list is of the model's own probabilities at every temperature, the most
-            # probable token is drawn: llama.cpp lists none behind a part of a character.
-            self._first = _FIRST_GREEDY
-            greedy = await self.listed(_QUESTION, tries=2, mode="probe")
-            if isinstance(greedy, Failure) or not _same(one.texts, greedy.texts):
-                self._first = FIRST
             return ""
         return fault
 
@@ -475,7 +472,7 @@ class Capabilities:
         self, messages: Sequence[Message], *, tries: int | None = None, mode: Any = "run"
     ) -> Completion | Failure:
         """A chat's first token with the list of the most probable ones; sent again without one."""
-        fields, limit = self.fields(self._first, None, "chat")
+        fields, limit = self.fields(self.first_token, None, "chat")
         fields |= {"logprobs": True, "top_logprobs": self.ranks}
         one = await self._client.chat(messages, fields, limit, tries=tries, mode=mode)
         if isinstance(one, Failure) or one.texts or one.refusal:
@@ -519,9 +516,3 @@ def _is_distribution(values: Iterable[float]) -> bool:
     if any(v > 1e-3 for v in numbers) or len({round(v, 6) for v in numbers}) < 2:
         return False
     return math.fsum(math.exp(v) for v in numbers) <= 1.01
-
-
-def _same(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
-    """Whether two lists have the same probabilities."""
-    both = one.keys() & other.keys()
-    return len(both) > len(one) / 2 and all(abs(one[t] - other[t]) <= _EQUAL for t in both)

@@ -11,7 +11,7 @@ from pipelines.errors import AnswerError
 from pipelines.llm.engines._protocol import Answer, Choice, Request, Sampling
 from pipelines.llm.engines.choices import OptionTree, check_logprobs
 from pipelines.llm.engines.openai._budget import Usage
-from pipelines.llm.engines.openai._capabilities import FIRST, Capabilities
+from pipelines.llm.engines.openai._capabilities import Capabilities
 from pipelines.llm.engines.openai._client import (
     SERVED_BY,
     Client,
@@ -123,7 +123,8 @@ async def _at_nodes(
     ids: Sequence[int],
 ) -> list[list[Completion | Failure]]:
     """One completion per row and node, in as few requests as they fit into."""
-    body = capabilities.fields(FIRST, None, "completions")[0] | {
+    # No seed: vLLM on a CPU dies of one in a prompt that it computes in parts.
+    body = capabilities.fields(capabilities.first_token, None, "completions")[0] | {
         "logprobs": 1,
         "logprob_token_ids": [*ids],
         "return_tokens_as_token_ids": True,

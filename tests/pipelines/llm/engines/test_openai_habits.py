@@ -154,9 +154,8 @@ def test_reply_without_a_list_is_requested_once_again() -> None:
     listed = _listed({"8": 0.7, "7": 0.2999})
 
     def answer(body: Body) -> Body:
-        scaled = body.get("temperature") == 0.0
-        lost = "logprobs" in body and not scaled and next(count) % 2 == 0
-        return reply("8", logprobs=None if lost else _listed({"8": 1.0}) if scaled else listed)
+        lost = "logprobs" in body and next(count) % 2 == 0
+        return reply("8", logprobs=None if lost else listed)
 
     with ChatServer(answer) as server, server.connect() as engine:
         assert engine.metadata()["reading"] == "ranks"
@@ -165,13 +164,6 @@ def test_reply_without_a_list_is_requested_once_again() -> None:
         assert len(server.bodies) - before == 2
     assert answered.probabilities == pytest.approx((0.2999 / 0.9999, 0.7 / 0.9999))
     assert answered.prompt_tokens == 100, "both requests count"
-
-
-def test_most_probable_token_is_drawn_where_lists_are_the_models_own() -> None:
-    listed = _listed({"8": 0.7, "7": 0.2999})
-    with ChatServer(lambda _: reply("8", logprobs=listed)) as server, server.connect() as engine:
-        _ask(engine, question("Stars?", Choice(("7", "8"))))
-        assert server.bodies[-1]["temperature"] == 0.0
 
 
 def _five(body: Body) -> Body:
