@@ -7,6 +7,7 @@
 """
 
 from sim.environment import known_items, persona_users
+from sim.recommenders._audience import LIST, Audience
 from sim.recommenders._baselines import (
     ContentRecommender,
     MeanRatingRecommender,
@@ -33,7 +34,9 @@ from sim.recommenders._registry import (
 
 __all__ = [
     "BASELINES",
+    "LIST",
     "RECOMMENDERS",
+    "Audience",
     "CheckedRecommender",
     "CollaborativeRecommender",
     "CommonListRecommender",

@@ -76,7 +76,7 @@ def evaluate(
     "note", "baseline", "recall", "ndcg", "recall_difference", "ndcg_difference": {"value",
     "low", "high"}, "fallbacks", "fit_seconds", "recommend_seconds"}]}.
     """
-    from sim import open_release
+    from sim import Release
     from sim.recommenders import evaluate_offline
 
     names = list(dict.fromkeys([*SHOWN_BASELINES, *recommender]))
@@ -85,7 +85,7 @@ def evaluate(
     with call.progress("fitting", "recommenders"):
         report = evaluate_offline(
             opened,
-            open_release(call.ref(release), home=call.home),
+            Release(call.release(release)),
             split=split,
             k=k,
             against=against,

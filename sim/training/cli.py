@@ -62,6 +62,7 @@ def train(
     "by_seed", "seed_low", "seed_high"}}}], "runs": [{"seed", "folder", "curve"}]}.
     """
     _installed()
+    from sim import Release
     from sim.environment import World
     from sim.training import Stopped, run_settings
     from sim.training import train as run
@@ -69,7 +70,7 @@ def train(
     chosen = call.settings.training
     wanted = run_settings(chosen, seed=chosen.seeds[0])
     world = World.open(
-        call.ref(release), home=call.home, rater=chosen.rater, retriever=wanted.retriever
+        Release(call.release(release)), rater=chosen.rater, retriever=wanted.retriever
     )
     folder = out or call.home / "training" / f"{world.release.name}-{wanted.algo}"
     with (
