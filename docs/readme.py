@@ -1,8 +1,8 @@
-"""Write the blocks of README that show output: run its commands and code, put in what they print.
+"""Write the blocks of pages that show output: run their commands and code, put in what they print.
 
 python docs/readme.py [--check] [--homes FOLDER] [--archive ml-latest-small.zip] [BLOCK ...]
 
-A block stands below a comment such as ``<!-- docs/readme.py: episode -->``. ``--check`` compares
+A block stands below a comment such as ``<!-- docs/readme.py: first -->``. ``--check`` compares
 and writes nothing. Long output is shortened; a run's duration and folder are left out.
 """
 
@@ -20,16 +20,14 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-README = ROOT / "README.md"
+#: Pages with blocks.
+PAGES = (ROOT / "README.md", ROOT / "docs/training.md")
 #: A comment with a block's name, and the block: fenced, or a table.
 BLOCK = re.compile(
     r"(?<=^<!-- docs/readme\.py: )(\w+)( -->\n+)(```text\n.*?\n```|\|.*?\|)(?=\n\n)", re.M | re.S
 )
-#: Lines of a description, tables and parts of a summary, rows and columns of a report on training
-#: that are shown.
-DESCRIPTION = 5
-TABLES = ("graph_triples", "interactions", "items", "personas", "preference_scores")
-PARTS = ("Similarity of score histograms", "Error on the latest", "Personas beside people")
+#: Lines of a description, rows and columns of a report on training that are shown.
+DESCRIPTION = 3
 ROWS = ("random", "popular", "mean-rating", "best common list", "a2c", "oracle")
 COLUMNS = ("recommender", "Average reward", "Headroom earned", "Liked, top 10", "Disliked, top 10")
 #: A figure with its interval.
@@ -60,35 +58,21 @@ class Session:
         return "\n".join(map(str.rstrip, done.stdout.splitlines()))
 
 
-def summary(homes: Path) -> str:
-    """What `make run` prints of the films, and the line of checks."""
-    shown = Session(homes / "sample").understudy("run")
-    (films,) = re.findall(r"^Published movies@.*?(?=^Published |^Checks: )", shown, re.M | re.S)
-    tables, *parts = films.strip().split("\n\n")
-    title, heading, line, *rows = tables.splitlines()
-    shortened = [row for row in rows if row.split()[0] in TABLES]
-    shortened.append(f"... and {len(rows) - len(shortened)} more")
-    (checks,) = re.findall(r"^Checks: .*? not applicable\.", shown, re.M)
-    return _fenced(
-        "\n".join([title, heading, line, *shortened]),
-        *(part for part in parts if part.startswith(PARTS)),
-        checks,
-    )
-
-
-def episode(homes: Path) -> str:
-    """An episode, with the beginning of the persona's description."""
-    persona, *rest = _real(homes).understudy("episode", "--steps", "5").strip().split("\n\n")
+def first(homes: Path) -> str:
+    """What README's first code prints where there is no home; the description is shortened."""
+    session = Session(homes / "nothing")
+    del session.env["UNDERSTUDY_HOME"]
+    shown = session.python(_code("play_episode("))
+    persona, *rest = shown.strip().split("\n\n")
     lines = persona.splitlines()
     tastes = sum(line.startswith(("likes ", "dislikes ")) for line in lines[1:3])
     lines[1 + tastes + DESCRIPTION :] = ["[...]"]
-    return _fenced("\n".join(lines), *rest)
+    return "```text\n" + "\n\n".join(["\n".join(lines), *rest]) + "\n```"
 
 
 def training(homes: Path) -> str:
-    """Rows and columns of the report that README's code prints."""
-    code = re.findall(r"^```python\n(.*?)^```", README.read_text("utf-8"), re.M | re.S)
-    shown = _real(homes).python(next(block for block in code if "= train(" in block))
+    """Rows and columns of the report that the page's code prints."""
+    shown = _real(homes).python(_code("= train("))
     head, line, *rows = (
         [cell.strip() for cell in row.strip("|").split("|")]
         for row in shown.splitlines()
@@ -101,20 +85,22 @@ def training(homes: Path) -> str:
 
 @cache
 def _real(homes: Path) -> Session:
-    """A session after README's run on real data."""
+    """A session after the run on real data."""
     session = Session(homes / "real")
-    (line,) = re.findall(r"^\$ understudy (run .*--source.*)$", README.read_text("utf-8"), re.M)
+    (line,) = re.findall(r"^\$ understudy (run .*--source.*)$", PAGES[1].read_text("utf-8"), re.M)
     session.understudy(*line.split())
     return session
 
 
-def _fenced(*parts: str) -> str:
-    text = "\n\n".join(parts)
-    return f"```text\n{text}\n```"
+def _code(mark: str) -> str:
+    """The block of the pages' Python that holds a text."""
+    text = "\n".join(page.read_text("utf-8") for page in PAGES)
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    return next(block for block in blocks if mark in block)
 
 
 #: Makers of the blocks, by the name in the comment.
-BLOCKS = {"episode": episode, "summary": summary, "training": training}
+BLOCKS = {"first": first, "training": training}
 
 
 def _agree(stated: str, printed: str) -> bool:
@@ -139,8 +125,8 @@ def main() -> None:
     parser.add_argument("--archive", type=Path, help="a copy of ml-latest-small.zip")
     options = parser.parse_args()
     names = options.blocks or list(BLOCKS)
-    text = README.read_text("utf-8")
-    shown = {match[1]: match[3] for match in BLOCK.finditer(text)}
+    texts = {page: page.read_text("utf-8") for page in PAGES}
+    shown = {match[1]: match[3] for text in texts.values() for match in BLOCK.finditer(text)}
     if unknown := set(names) - set(shown) | set(shown) ^ set(BLOCKS):
         sys.exit(f"no block, or no maker of it: {', '.join(sorted(unknown))}")
     with tempfile.TemporaryDirectory() as scratch:
@@ -151,18 +137,19 @@ def main() -> None:
             shutil.copy(options.archive, folder)
         printed = {name: BLOCKS[name](homes) for name in names}
     if not options.check:
-        new = BLOCK.sub(lambda m: f"{m[1]}{m[2]}{printed.get(m[1], m[3])}", text)
-        README.write_text(new, encoding="utf-8")
+        for page, text in texts.items():
+            new = BLOCK.sub(lambda m: f"{m[1]}{m[2]}{printed.get(m[1], m[3])}", text)
+            page.write_text(new, encoding="utf-8")
         return
     stale = False
     for name in names:
         before, after = shown[name].splitlines(), printed[name].splitlines()
         if len(before) != len(after) or not all(map(_agree, before, after)):
             stale = True
-            lines = difflib.unified_diff(before, after, f"README, {name}", "printed", lineterm="")
+            lines = difflib.unified_diff(before, after, f"page, {name}", "printed", lineterm="")
             print("\n".join(lines))
     if stale:
-        sys.exit("README shows other output than is printed: run `make readme`")
+        sys.exit("a page shows other output than is printed: run `make readme`")
 
 
 if __name__ == "__main__":

@@ -77,17 +77,25 @@ def run(
         Path | None,
         typer.Option(help="YAML that names the columns of own data, such as `item: ISBN`."),
     ] = None,
+    dry_run: cli.DryRunOption = False,
 ) -> None:
     """Materialise the whole DAG and publish a release of each domain.
 
     Without options it generates the sample world and runs everything on it. Results that
     did not change since the last run are reused, byte for byte. Domains without original
-    files are left out and listed.
+    files are left out and listed. Before a language model is asked, the expected requests,
+    tokens, time and price are shown.
+
+    JSON of a dry run: {"calls": [{"table", "requests", "prompt_tokens", "completion_tokens",
+    "seconds", "price"}], and the sums of these}.
     """
     call = _on_source(call)
     if columns is not None:
         call = call.also({"data": {"own": {"columns": _columns(columns)}}})
     tree = call.settings
+    if dry_run:
+        cli.expected_calls(call, _asking(job, tree), dry_run)
+        return
     shown = _Steps(quiet=call.quiet)
     from pipelines.store.files import full_disk_errors
 
@@ -109,6 +117,10 @@ def run(
             plan = replace(plan, jobs=own)
         shown.left_out(plan.left_out)
         shown.unread(plan)
+        builds = _asking(job, tree)
+        if plan.domains:
+            builds = [b for b in builds if b[0].partition(".")[0] in plan.domains]
+        cli.expected_calls(call, builds, dry_run)
         report = run_jobs(
             plan.jobs,
             overrides=call.overrides,
@@ -157,6 +169,20 @@ def ui(
     quiet = "ignore:Function `dev_command` is superseded"
     args = [sys.executable, "-W", quiet, "-m", "dagster", "dev", "-w", str(workspace)]
     os.execve(sys.executable, [*args, "-h", host, "-p", str(number)], env)  # noqa: S606
+
+
+def _asking(job: str, tree: Settings) -> list[tuple[str, str]]:
+    """Tables of a job that a model may be asked for, each with its cohort."""
+    from pipelines.domains import DOMAINS, cohort_domain
+
+    chosen = tree.personas
+    if job == "personas":
+        return [(f"{cohort_domain(chosen.cohort, chosen.domain)}.personas", chosen.cohort)]
+    return [
+        (f"{name}.{table}", DOMAINS[name].cohort(chosen.cohort))
+        for name in (DOMAINS if job == "everything" else [job] if job in DOMAINS else [])
+        for table in ("personas", "preference_scores")
+    ]
 
 
 def _columns(path: Path) -> dict[str, str]:

@@ -542,7 +542,9 @@ def open_release(
         address such as ``"s3://bucket/prefix/movies@latest"`` of a release that was pushed to an
         object store, whose columns are read in ranges (extra ``s3``).
     home
-        The store's folder; default the settings' (``UNDERSTUDY_HOME``, else ``.understudy``).
+        The store's folder; default the settings' (``UNDERSTUDY_HOME``, else ``.understudy``). If
+        none is set and ``.understudy`` holds no tables, ``movies`` is a small release of a
+        generated world that comes with the package; a line is logged then.
     verify
         Call :meth:`Release.verify` first: every file of the tables is read once.
 
@@ -554,12 +556,10 @@ def open_release(
         If ``verify`` finds that stored bytes are not those that were committed.
     """
     from pipelines.config import load_settings
-    from pipelines.store import Store
+    from pipelines.packaged import open_stored
 
     settings = load_settings(overrides={"runtime": {"home": str(home)}} if home else None)
-    store = Store(settings.runtime.home)
-    name = f"{settings.release.name}@latest" if str(ref) == "latest" else str(ref)
-    release = Release(store.release(name))
+    release = Release(open_stored(ref, settings))
     if verify:
         release.verify()
     return release

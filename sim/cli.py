@@ -13,8 +13,6 @@ from pipelines.errors import AnswerError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sim._play import Player
-
 __all__ = ["episode", "episodes"]
 
 RaterOption = Annotated[
@@ -63,20 +61,19 @@ def episode(
     "genres", "rating", "rating_status", "expected", "average", "repeated", "drivers"}],
     "summary": {"steps", "rated", "mean_rating", "total", "end"}}.
     """
-    from sim import open_release
-    from sim._play import Player
+    from sim import Release
+    from sim.environment import World
+    from sim.play import Player
 
-    player = Player(
-        open_release(call.ref(release), home=call.home),
-        rater=rater,
-        retriever=retriever,
-        policy=policy,
-        steps=steps,
-    )
-    opening = player.start(seed=seed, persona=persona)
+    world = World.open(Release(call.release(release)), rater=rater, retriever=retriever)
+    player = Player(world, policy=policy, steps=steps)
     if not call.quiet:
-        _print(player, opening)  # step by step: a language model takes its time
+        screen = cli.console()
+        # Step by step: a language model takes its time.
+        for n, line in enumerate(player.text(seed=seed, persona=persona)):
+            screen.print(line, style=None if n else "bold")
         return
+    opening = player.start(seed=seed, persona=persona)
     played = list(player.play())
     payload = {**opening, "steps": played, "summary": player.summary()}
     call.emit(payload, lambda _: None)
@@ -123,13 +120,13 @@ def episodes(
     "mean_reward", "mean_length", "parquet", "minari"}; the paths are null unless
     requested.
     """
-    from sim import open_release
+    from sim import Release
     from sim.environment import RecommendationVectorEnv
     from sim.episodes import collect, write_minari, write_parquet
 
     env = RecommendationVectorEnv(
         min(envs, number),
-        open_release(call.ref(release), home=call.home),
+        Release(call.release(release)),
         rater=rater,
         retriever=retriever,
         memory=memory,
@@ -175,26 +172,3 @@ def episodes(
         screen.print(f"{log.metadata['note']} Release {payload['release']}.")
 
     call.emit(payload, render)
-
-
-def _print(player: Player, opening: dict[str, Any]) -> None:
-    from sim.environment.text import persona_lines, step_line
-
-    screen = cli.console()
-    heading, *rest = persona_lines(opening["persona"])
-    screen.print(heading, style="bold")
-    for line in rest:
-        screen.print(line)
-    screen.print()
-    for step in player.play():
-        screen.print(step_line(step, step, player.scale))
-    summary = player.summary()
-    mean = summary["mean_rating"]
-    shown = "none" if mean is None else f"{mean:.2f} on {player.scale.name}"
-    screen.print()
-    screen.print(
-        f"{summary['steps']} steps ({summary['end']}), mean reward {shown}, "
-        f"policy {opening['policy']}, seed {opening['seed']}",
-        style="bold",
-    )
-    screen.print(f"{opening['note']} Release {opening['release']}.")

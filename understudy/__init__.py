@@ -1,7 +1,7 @@
 """Simulated users for recommender systems, as versioned datasets.
 
 >>> from understudy import open_release
->>> release = open_release("movies@latest")  # doctest: +SKIP
+>>> release = open_release()     # yours, or a small one that comes with the package
 >>> release["personas"].polars()             # doctest: +SKIP
 
 Reading releases needs the core packages only. Environments, training and the pipeline are extras
@@ -22,11 +22,13 @@ from sim import ENVIRONMENTS, Release, Table, open_release
 
 if TYPE_CHECKING:
     from sim.environment import RecommendationEnv, RecommendationVectorEnv, SlateEnv, World
-    from sim.recommenders import evaluate_offline, open_recommender
+    from sim.play import play_episode
+    from sim.recommenders import Audience, evaluate_offline, open_recommender
     from sim.training import RunSettings, train
 
 __all__ = [
     "ENVIRONMENTS",
+    "Audience",
     "MissingPackageError",
     "RecommendationEnv",
     "RecommendationVectorEnv",
@@ -40,10 +42,12 @@ __all__ = [
     "evaluate_offline",
     "open_recommender",
     "open_release",
+    "play_episode",
     "train",
 ]
 
 _MODULES = {
+    "Audience": "sim.recommenders",
     "RecommendationEnv": "sim.environment",
     "RecommendationVectorEnv": "sim.environment",
     "RunSettings": "sim.training",
@@ -51,10 +55,16 @@ _MODULES = {
     "World": "sim.environment",
     "evaluate_offline": "sim.recommenders",
     "open_recommender": "sim.recommenders",
+    "play_episode": "sim.play",
     "train": "sim.training",
 }
 
-_EXTRAS = {"sim.environment": "env", "sim.recommenders": "env", "sim.training": "train"}
+_EXTRAS = {
+    "sim.environment": "env",
+    "sim.play": "env",
+    "sim.recommenders": "env",
+    "sim.training": "train",
+}
 
 
 def __getattr__(name: str) -> Any:

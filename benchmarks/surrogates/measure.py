@@ -186,8 +186,8 @@ def learning(args: argparse.Namespace) -> None:
     """Policies trained on the surrogate and on its teacher, judged by the teacher."""
     from sim.environment import World
     from sim.metrics import evaluate
-    from sim.recommenders import open_recommender
-    from sim.training import Audience, RunSettings, Training
+    from sim.recommenders import Audience, open_recommender
+    from sim.training import RunSettings, Training
 
     release = args.release
     teacher = World.open(release, home=args.home, rater="statistical")

@@ -28,7 +28,13 @@ CohortOption = {"--cohort": "personas.cohort"}
 
 @personas.command()
 @cli.command({**CohortOption, "--n": "personas.count", "--writer": "personas.writer"})
-def write(call: cli.Call) -> None:
+def write(
+    call: cli.Call,
+    preview: Annotated[
+        int, typer.Option(min=0, help="Write this many, show them, and store nothing (count).")
+    ] = 0,
+    dry_run: cli.DryRunOption = False,
+) -> None:
     """Write a cohort of personas, check it, and add it to the store.
 
     A cohort whose name begins with `books`, `games` or `products` is of that domain; `imported`
@@ -37,8 +43,15 @@ def write(call: cli.Call) -> None:
     Failed checks are listed and block everything downstream of the table.
 
     JSON: {"cohort", "personas", "seconds", "per_minute", "version", "writing", "checks":
-    {"passed", "failed", "warned", "not_applicable"}, "sample": rows of the table}.
+    {"passed", "failed", "warned", "not_applicable"}, "sample": rows of the table}; of a preview
+    {"cohort", "writer", "personas": rows of the table}; of a dry run as of `understudy run`.
     """
+    instructions.fix()  # before NumPy is loaded
+    if preview:
+        _preview(call, preview)
+        return
+    if cli.expected_calls(call, [(_dataset(call), call.settings.personas.cohort)], dry_run):
+        return
     payload = _write(call)
     call.emit(payload, lambda screen: _render(screen, payload))
     if payload["checks"]["failed"]:
@@ -93,14 +106,36 @@ def show(
     call.emit(payload, render)
 
 
-def _write(call: cli.Call) -> dict[str, Any]:
-    instructions.fix()  # before NumPy is loaded
+def _dataset(call: cli.Call) -> str:
+    """The table of the cohort."""
     from pipelines.domains import cohort_domain
+
+    chosen = call.settings.personas
+    return f"{cohort_domain(chosen.cohort, chosen.domain)}.personas"
+
+
+def _preview(call: cli.Call, number: int) -> None:
+    """Write the first personas of a cohort and show them whole; nothing is stored."""
+    from pipelines.personas import generate, load_writer
+    from pipelines.plugins import closing
+
+    chosen = call.settings.personas
+    with closing(load_writer(chosen.writer, call.settings, stored=False)) as writer:
+        rows = generate(chosen, count=number, writer=writer).to_dicts()
+
+    def render(screen: Console) -> None:
+        for row in rows:
+            _draw(screen, row, whole=True)
+        screen.print(f"{len(rows)} personas, writer {writer.name}; nothing was stored.")
+
+    call.emit({"cohort": chosen.cohort, "writer": writer.name, "personas": rows}, render)
+
+
+def _write(call: cli.Call) -> dict[str, Any]:
     from pipelines.stages import PipelineContext, build, check, check_models, stage_of
 
     tree, store = call.settings, call.store()
-    name = tree.personas.cohort
-    dataset = f"{cohort_domain(name, tree.personas.domain)}.personas"
+    name, dataset = tree.personas.cohort, _dataset(call)
     check_models([stage_of(dataset)], store, tree, name)
     began = time.perf_counter()
     context = PipelineContext.of(store, tree)

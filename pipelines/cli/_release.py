@@ -156,10 +156,9 @@ def verify(
     JSON: {"release", "ok", "files", "bytes", "upstream", "originals",
     "problems": []}; with problems, an error document whose details list them.
     """
-    store = call.store()
-    found = store.release(call.ref(release))
+    found = call.release(release)
     with call.progress(f"verifying {found}", "bytes"):
-        report = store.verify(found, lineage=lineage)
+        report = call.store().verify(found, lineage=lineage)
     if not report.ok:
         first, *others = report.problems
         more = f"; and {len(others)} more" if others else ""
@@ -203,10 +202,9 @@ def push(
 
     JSON: {"release", "address", "files", "bytes", "uploaded_files", "uploaded_bytes"}.
     """
-    store = call.store()
-    found = store.release(call.ref(release))
+    found = call.release(release)
     with call.progress(f"pushing {found}", "bytes"):
-        pushed = store.push(found, target)
+        pushed = call.store().push(found, target)
 
     def render(screen: Console) -> None:
         screen.print(

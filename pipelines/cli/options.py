@@ -49,11 +49,13 @@ __all__ = [
     "INTERRUPTED",
     "REF_HELP",
     "Call",
+    "DryRunOption",
     "RefArgument",
     "ReleaseOption",
     "command",
     "complete_refs",
     "console",
+    "expected_calls",
     "folder_option",
     "full_ref",
     "group",
@@ -92,6 +94,10 @@ REF_HELP = "Release: NAME@latest, NAME@VERSION (a prefix is enough), NAME, lates
 RefArgument = Annotated[str, typer.Argument(help=REF_HELP, autocompletion=complete_refs)]
 ReleaseOption = Annotated[
     str, typer.Option("--release", help=REF_HELP, autocompletion=complete_refs)
+]
+DryRunOption = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Show what a language model would be asked, and do nothing."),
 ]
 
 
@@ -247,8 +253,10 @@ class Call:
         return full_ref(ref, self.settings)
 
     def release(self, ref: str) -> Release:
-        """Open a release of the store."""
-        return self.store().release(self.ref(ref))
+        """Open a release of the store, or a packaged one; see `pipelines.packaged.open_stored`."""
+        from pipelines.packaged import open_stored
+
+        return open_stored(self.ref(ref), self.settings)
 
     def progress(self, text: str, unit: str = "") -> AbstractContextManager[None]:
         """Show a progress bar, unless the result is for a program; see :func:`progress_bar`."""
@@ -422,3 +430,47 @@ def group(help: str, former: str | None = None) -> typer.Typer:  # noqa: A002
 
 def _no_options() -> None:
     pass
+
+
+def expected_calls(call: Call, builds: Sequence[tuple[str, str]], dry_run: bool) -> bool:
+    """Show the expected calls of a model, before builds of tables, each for a cohort.
+
+    They go to standard error, and are the command's result in a dry run. Returns ``dry_run``.
+    """
+    from pipelines.stages import expect_calls, stage_of
+
+    store = call.store()
+    calls = [
+        one
+        for dataset, cohort in builds
+        for one in expect_calls([stage_of(dataset)], store, call.settings, cohort)
+    ]
+    totals: dict[str, Any] = {
+        "requests": sum(one.requests for one in calls),
+        "prompt_tokens": sum(one.prompt_tokens for one in calls),
+        "completion_tokens": sum(one.completion_tokens for one in calls),
+        "seconds": sum(one.seconds for one in calls),
+        "price": None if any(c.price is None for c in calls) else sum(c.price or 0 for c in calls),
+    }
+
+    def render(screen: Console) -> None:
+        if not calls:
+            screen.print("No language model is asked: no tokens, no price.")
+            return
+        price = totals["price"]
+        shown = "unknown (serving.input_price)" if price is None else f"{price:,.2f}"
+        rows = [(c.table, c.requests, c.prompt_tokens, c.completion_tokens) for c in calls]
+        heads = ("table", "requests", "prompt tokens", "answer tokens")
+        screen.print(table(*heads, rows=rows, numeric=heads[1:]))
+        screen.print(
+            f"About {totals['requests']:,} requests, {human_seconds(totals['seconds'])} at "
+            f"{call.settings.serving.concurrency} at once (0.5 s and 50 tokens a second each), "
+            f"price {shown}. Stored answers are not asked again; serving.max_cost is a limit.",
+            soft_wrap=True,
+        )
+
+    if dry_run:
+        call.emit({"calls": [one.as_json() for one in calls], **totals}, render)
+    elif calls and not call.quiet:
+        render(console(stderr=True))
+    return dry_run

@@ -44,12 +44,12 @@ class Writer(Protocol):
         """
 
 
-def _statistical(settings: Settings | None) -> Writer:
-    del settings
+def _statistical(settings: Settings | None, *, stored: bool) -> Writer:
+    del settings, stored
     return StatisticalWriter()
 
 
-def _model(settings: Settings | None) -> Writer:
+def _model(settings: Settings | None, *, stored: bool) -> Writer:
     if settings is None:
         raise ConfigError(
             "the writer `model` needs all settings, not those of personas alone",
@@ -65,7 +65,7 @@ def _model(settings: Settings | None) -> Writer:
         return ModelWriter(
             engine,
             settings.personas,
-            store=AnswerStore(settings.runtime.home, settings.serving),
+            store=AnswerStore(settings.runtime.home, settings.serving) if stored else None,
             serving=settings.serving,
             tokenizer=_tokenizer(settings.engine, settings.serving),
             sampling=_sampling(settings.engine),
@@ -112,17 +112,17 @@ def _gates(chosen: PersonaSettings, serving: ServingSettings) -> TextGates | Non
 
 
 #: Writers by name; each is opened from the settings.
-WRITERS: dict[str, Callable[[Settings | None], Writer]] = {
+WRITERS: dict[str, Callable[..., Writer]] = {
     "statistical": _statistical,
     "model": _model,
 }
 
 
-def load_writer(name: str, settings: Settings | None = None) -> Writer:
+def load_writer(name: str, settings: Settings | None = None, *, stored: bool = True) -> Writer:
     """The writer of that name, `statistical` or `model`.
 
-    `model` needs the settings: which engine answers, how it is run, and where replies are kept. A
-    writer with a `close` is to be closed.
+    `model` needs the settings: which engine answers, how it is run, and where replies are kept,
+    unless they are not `stored`. A writer with a `close` is to be closed.
 
     Raises
     ------
@@ -133,4 +133,4 @@ def load_writer(name: str, settings: Settings | None = None) -> Writer:
     """
     if name not in WRITERS:
         raise ConfigError("unknown persona writer", where=name, hint=f"one of {', '.join(WRITERS)}")
-    return WRITERS[name](settings)
+    return WRITERS[name](settings, stored=stored)

@@ -16,6 +16,7 @@ from pkgutil import iter_modules
 from pipelines.context import PipelineContext
 from pipelines.errors import StoreError
 from pipelines.stages._builder import Built, build, check_models, contract_record
+from pipelines.stages._estimate import Expected, expect_calls
 from pipelines.stages._stage import Check, Inputs, Report, Stage, tables
 from pipelines.stages.s85_ablations import case_stage
 from pipelines.stages.s90_releases import check, publish, release_name
@@ -32,6 +33,7 @@ __all__ = [
     "STAGES",
     "Built",
     "Check",
+    "Expected",
     "Inputs",
     "PipelineContext",
     "Report",
@@ -41,6 +43,7 @@ __all__ = [
     "check",
     "check_models",
     "contract_record",
+    "expect_calls",
     "publish",
     "release_name",
     "stage_of",

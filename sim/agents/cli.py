@@ -81,7 +81,7 @@ def run(
     "n_like", "p_like", "n_exit", "s_sat", "remarks": {"feelings", "most_frequent",
     "contradictions", "examples"}, "folder", "minari", "note", "people", "assumed"}.
     """
-    from sim import open_release
+    from sim import Release
     from sim.agents import (
         ASSUMED_FILE,
         AgentWorld,
@@ -96,7 +96,7 @@ def run(
     from sim.recommenders import open_recommender
 
     tree = call.settings
-    opened = open_release(call.ref(release), home=call.home)
+    opened = Release(call.release(release))
     people = None
     if cast == "matched":
         opened, people = match_people(opened, tree.matching)
@@ -210,14 +210,14 @@ def show(
         "agent": rows["agents"].row(0, named=True),
         **{name: rows[name].to_dicts() for name in ("views", "pages", "memories")},
     }
-    call.emit(payload, lambda screen: _print_visit(screen, payload, run, call.home))
+    call.emit(payload, lambda screen: _print_visit(screen, payload, run, call))
 
 
-def _print_visit(screen: Console, payload: dict[str, Any], run: Simulation, home: Path) -> None:
+def _print_visit(screen: Console, payload: dict[str, Any], run: Simulation, call: cli.Call) -> None:
     from sim.environment.text import persona_lines
 
     agent = payload["agent"]
-    items, persona = _release_rows(run, home, agent["persona_id"])
+    items, persona = _release_rows(run, call, agent["persona_id"])
     screen.print(
         f"Agent {agent['agent']}: {agent['persona_id']}"
         + (f", user {agent['user_id']}" if agent["user_id"] else "")
@@ -255,7 +255,7 @@ def _print_visit(screen: Console, payload: dict[str, Any], run: Simulation, home
 
 
 def _release_rows(
-    run: Simulation, home: Path, persona_id: str
+    run: Simulation, call: cli.Call, persona_id: str
 ) -> tuple[dict[str, str], dict[str, Any] | None]:
     """Titles with years and genres by item id, and the persona's row.
 
@@ -265,11 +265,11 @@ def _release_rows(
 
     from pipelines.errors import ReleaseError
     from pipelines.prompts import one_line
-    from sim import open_release
+    from sim import Release
     from sim.environment.text import item_text
 
     try:
-        release = open_release(run.identity["release"], home=home)
+        release = Release(call.release(run.identity["release"]))
     except ReleaseError:
         return {}, None
     rows = release["items"].polars(["item_id", "title", "year", "genres"]).iter_rows(named=True)

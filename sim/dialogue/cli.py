@@ -191,10 +191,10 @@ def run(
 
 
 def _opened(call: cli.Call, release: str) -> tuple[Settings, Book]:
-    from sim import open_release
+    from sim import Release
     from sim.dialogue import Book
 
-    return call.settings, Book.open(open_release(call.ref(release), home=call.home))
+    return call.settings, Book.open(Release(call.release(release)))
 
 
 def _rules(tree: Settings, setting: Any, cell: Any, episodes: int, feedback: Any) -> Rules:
@@ -317,18 +317,18 @@ def show(
         "episodes": one.to_dicts(),
         "turns": turns.to_dicts(),
     }
-    titles = _titles(found.release, call.home)
+    titles = _titles(call, found.release)
     call.emit(payload, lambda screen: _conversation(screen, payload, titles))
 
 
-def _titles(release: str, home: Path) -> dict[str, str]:
+def _titles(call: cli.Call, release: str) -> dict[str, str]:
     """Titles and names by id; none where the release is no longer in the store."""
     from pipelines.errors import ReleaseError
-    from sim import open_release
+    from sim import Release
     from sim.dialogue import Book
 
     try:
-        book = Book.open(open_release(release, home=home))
+        book = Book.open(Release(call.release(release)))
     except ReleaseError:
         return {}
     found = {s.category_id: s.name for s in book.sets}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -140,6 +141,33 @@ class Cast:
                 f"no persona {persona_id!r}", where="personas", hint=f"such as {shown}"
             )
         return found
+
+    @cached_property
+    def _tastes(self) -> npt.NDArray[np.float64]:
+        """Liked genres as 1 and disliked ones as -1, of length 1, of shape (personas, genres)."""
+        likes, dislikes = self.frame["likes"].to_list(), self.frame["dislikes"].to_list()
+        genres = {g: n for n, g in enumerate(sorted({*chain(*likes), *chain(*dislikes)}))}
+        out = np.zeros((len(self), len(genres)))
+        for sign, lists in ((1.0, likes), (-1.0, dislikes)):
+            for n, names in enumerate(lists):
+                out[n, [genres[g] for g in names]] = sign
+        return np.asarray(out / np.maximum(np.linalg.norm(out, axis=1, keepdims=True), 1.0))
+
+    def nearest(self, persona_id: str, count: int) -> npt.NDArray[np.int64]:
+        """Personas with the most similar tastes, the persona itself first.
+
+        Similarity is the cosine of liked (1) and disliked (-1) genres. Ties are broken by the
+        difference in age, then by id.
+
+        Returns
+        -------
+        array
+            Indices of shape (count,), or of all personas if there are fewer.
+        """
+        own = self.index(persona_id)
+        similarity = (self._tastes @ self._tastes[own]).round(9)
+        order = np.lexsort((np.abs(self.ages - self.ages[own]), -similarity))
+        return np.concatenate([[own], order[order != own]])[:count].astype(np.int64)
 
     def describe(self, persona: int) -> dict[str, Any]:
         """A persona's row, for people to read."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from pipelines.errors import ConfigError, ContractError, ReleaseError
 from pipelines.hints import nearest
+from pipelines.packaged import SAMPLE_HOME
 from pipelines.paths import ObjectPath
 from pipelines.renames import current_setting
 from pipelines.retrieval import Retriever, open_retriever
@@ -66,7 +67,7 @@ class World:
     @classmethod
     def open(
         cls,
-        release: Release | Path | str,
+        release: Release | Path | str = "latest",
         *,
         home: Path | str | None = None,
         domain: str | None = None,
@@ -78,7 +79,7 @@ class World:
         Parameters
         ----------
         release, home
-            A release, or a reference and the store's folder.
+            A release, or a reference and the store's folder, as of :func:`sim.open_release`.
         domain
             Required kind of items, such as ``movies``; default any.
         rater
@@ -199,9 +200,9 @@ def _opened(rater: str | Engine, release: Release, items: pl.DataFrame) -> Rater
     scoring |= {"rater": name, "replay": None}
     if name != "ensemble":
         scoring["ensemble"] = ()
-    # Answers are stored in a home; that of a release on an object store is not one.
-    pushed = isinstance(release.home, ObjectPath)
-    runtime = {"home": load_settings().runtime.home if pushed else release.home}
+    # Answers are stored in a home; that of a pushed or packaged release is read only.
+    read_only = isinstance(release.home, ObjectPath) or release.home == SAMPLE_HOME
+    runtime = {"home": load_settings().runtime.home if read_only else release.home}
     settings = Settings(scoring=scoring, runtime=runtime)
     if name == "surrogate":
         settings = Settings(scoring=scoring, runtime=runtime, surrogate=load_settings().surrogate)

@@ -89,11 +89,11 @@ def run(
     "p", "n"}], "notes", "counts"}]}.
     """
     from pipelines.llm.engines import check_engine
-    from sim import open_release
+    from sim import Release
     from sim.experiments import ExperimentContext, chosen_names, run_experiments, write_report
 
     tree = call.settings
-    opened = open_release(call.ref(release), home=call.home)
+    opened = Release(call.release(release))
     if "model" in (brain or ()):
         check_engine(tree.engine, tree.serving)
     title = f"{len(chosen_names(names))} experiments"

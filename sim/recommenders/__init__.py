@@ -7,6 +7,7 @@
 """
 
 from sim.environment import known_items, persona_users
+from sim.recommenders._audience import LIST, Audience
 from sim.recommenders._baselines import (
     ContentRecommender,
     MeanRatingRecommender,
@@ -18,6 +19,7 @@ from sim.recommenders._baselines import (
 )
 from sim.recommenders._ceiling import CommonListRecommender, OracleRecommender
 from sim.recommenders._interactions import InteractionMatrix
+from sim.recommenders._leaderboard import Leaderboard, leaderboard
 from sim.recommenders._libraries import CollaborativeRecommender
 from sim.recommenders._masked import MaskedRecommender, with_feedback
 from sim.recommenders._offline import OfflineReport, OfflineRow, evaluate_offline, people_release
@@ -33,7 +35,9 @@ from sim.recommenders._registry import (
 
 __all__ = [
     "BASELINES",
+    "LIST",
     "RECOMMENDERS",
+    "Audience",
     "CheckedRecommender",
     "CollaborativeRecommender",
     "CommonListRecommender",
@@ -41,6 +45,7 @@ __all__ = [
     "Floats",
     "InteractionMatrix",
     "Ints",
+    "Leaderboard",
     "MaskedRecommender",
     "MeanRatingRecommender",
     "OfflineReport",
@@ -53,6 +58,7 @@ __all__ = [
     "evaluate_offline",
     "genre_tables",
     "known_items",
+    "leaderboard",
     "open_recommender",
     "people_release",
     "persona_users",

@@ -1,8 +1,9 @@
-"""The commands ``understudy recommend evaluate`` and ``understudy recommend list``."""
+"""The commands ``understudy recommend`` and ``understudy leaderboard``."""
 
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import orjson
@@ -14,9 +15,10 @@ from pipelines.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sim.recommenders import OfflineReport, Recommender
+    from pipelines.study import Figure
+    from sim.recommenders import Leaderboard, OfflineReport, Recommender
 
-__all__ = ["app", "opened_with_seed"]
+__all__ = ["app", "leaderboard"]
 
 app = cli.group("Fit recommenders on a release and evaluate them on people's held-out ratings.")
 
@@ -76,16 +78,16 @@ def evaluate(
     "note", "baseline", "recall", "ndcg", "recall_difference", "ndcg_difference": {"value",
     "low", "high"}, "fallbacks", "fit_seconds", "recommend_seconds"}]}.
     """
-    from sim import open_release
+    from sim import Release
     from sim.recommenders import evaluate_offline
 
     names = list(dict.fromkeys([*SHOWN_BASELINES, *recommender]))
     options = _options(option or [], names)
-    opened = {name: opened_with_seed(name, seed, options.get(name, {})) for name in names}
+    opened = {name: _open(name, seed, options.get(name, {})) for name in names}
     with call.progress("fitting", "recommenders"):
         report = evaluate_offline(
             opened,
-            open_release(call.ref(release), home=call.home),
+            Release(call.release(release)),
             split=split,
             k=k,
             against=against,
@@ -122,6 +124,89 @@ def show(
     call.emit(rows, lambda out: _render_list(out, rows))
 
 
+@cli.command(rows="rows")
+def leaderboard(
+    call: cli.Call,
+    release: cli.RefArgument = "latest",
+    recommender: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--recommender",
+            "-r",
+            help="One more: module:Class or file.py:Class; may be repeated.",
+        ),
+    ] = None,
+    users: Annotated[
+        int, typer.Option(min=2, help="Maximum number of people, and of personas (count).")
+    ] = 500,
+    k: Annotated[int, typer.Option(min=1, help="Length of the lists of the NDCG (items).")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of samples, ratings and intervals.")] = 0,
+) -> None:
+    """Rank ten recommenders, and yours, on people and on the personas matched to them.
+
+    People: NDCG on the items that they rated last. Personas: the rating of ten recommendations
+    one after the other, between a random recommender (0) and an oracle (1). Agreement says
+    whether personas put recommenders in the order in which people do.
+
+    Examples:
+      understudy leaderboard
+      understudy leaderboard books@latest -r mine.py:Mine
+
+    JSON: {"release", "rater", "language_model", "note", "k", "people", "personas", "rows":
+    [{"recommender", "note", "baseline", "ndcg", "reward", "score": {"value", "low", "high"}}],
+    "agreement": {"value", "low", "high"}, "ranked", "chance"}.
+    """
+    from sim import open_release
+    from sim.agents import match_people
+    from sim.recommenders import RECOMMENDERS
+    from sim.recommenders import leaderboard as run
+
+    names = [*RECOMMENDERS, *(recommender or [])]
+    matched, note = match_people(
+        open_release(call.ref(release), home=call.home), call.settings.matching
+    )
+    with call.progress("recommenders", "steps"):
+        board = run(
+            matched,
+            {name: partial(_open, name, seed, {}) for name in names},
+            users=users,
+            k=k,
+            seed=seed,
+        )
+    call.emit(board.as_json(), lambda screen: _render_board(screen, board, note))
+
+
+def _render_board(screen: Console, board: Leaderboard, note: str | None) -> None:
+    columns = (f"people: NDCG@{board.k}", "personas: 0 random, 1 oracle", "mean rating")
+    rows = [
+        (
+            row.name,
+            None if row.ndcg is None else _interval(row.ndcg),
+            _interval(row.score),
+            _interval(row.reward),
+        )
+        for row in board.rows
+    ]
+    screen.print(cli.table("recommender", *columns, rows=rows, numeric=columns))
+    tau = board.agreement
+    screen.print(
+        f"Agreement of the two orders of {board.ranked} recommenders (Kendall's tau): "
+        f"{tau.value:.2f} [{tau.low:.2f}, {tau.high:.2f}]; by chance within ±{board.chance:.2f}.",
+        soft_wrap=True,
+    )
+    screen.print(
+        f"{board.people:,} people (test split) and {board.personas:,} personas of {board.release}. "
+        f"{board.note} Intervals: 95 %, bootstrap over people and personas.",
+        soft_wrap=True,
+    )
+    if note:
+        screen.print(note, soft_wrap=True)
+
+
+def _interval(figure: Figure) -> str:
+    return f"{figure.value:.3f}\n[{figure.low:.2f}, {figure.high:.2f}]"
+
+
 def _options(texts: list[str], names: list[str]) -> dict[str, dict[str, Any]]:
     """Options by recommender from ``NAME.KEY=VALUE``; values are JSON, or text.
 
@@ -144,7 +229,7 @@ def _options(texts: list[str], names: list[str]) -> dict[str, dict[str, Any]]:
     return out
 
 
-def opened_with_seed(name: str, seed: int, options: dict[str, Any]) -> Recommender:
+def _open(name: str, seed: int, options: dict[str, Any]) -> Recommender:
     """Open a recommender, with the seed where it takes one."""
     from sim.recommenders import open_recommender, recommender_class
 

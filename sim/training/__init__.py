@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sim.training._algorithms import ALGORITHMS, algorithm_named
-    from sim.training._evaluation import Audience
-    from sim.training._leaderboard import Leaderboard, leaderboard
     from sim.training._policy_file import PolicyRecommender, load_policy, policy_bytes
     from sim.training._report import TrainingReport, policy_table, train
     from sim.training._settings import RunSettings, run_settings
@@ -19,8 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALGORITHMS",
-    "Audience",
-    "Leaderboard",
     "PolicyRecommender",
     "RunSettings",
     "Stopped",
@@ -28,7 +24,6 @@ __all__ = [
     "Training",
     "TrainingReport",
     "algorithm_named",
-    "leaderboard",
     "load_policy",
     "policy_bytes",
     "policy_table",
@@ -38,8 +33,6 @@ __all__ = [
 
 _HOMES = {
     "_algorithms": ("ALGORITHMS", "algorithm_named"),
-    "_evaluation": ("Audience",),
-    "_leaderboard": ("Leaderboard", "leaderboard"),
     "_policy_file": ("PolicyRecommender", "load_policy", "policy_bytes"),
     "_report": ("TrainingReport", "policy_table", "train"),
     "_settings": ("RunSettings", "run_settings"),

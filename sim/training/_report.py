@@ -17,13 +17,14 @@ from pipelines.raters import population_rows
 from sim.metrics import FIGURES, Figure, Played, evaluate, headroom_share
 from sim.recommenders import (
     BASELINES,
+    LIST,
+    Audience,
     CommonListRecommender,
     OracleRecommender,
     Recommender,
     open_recommender,
 )
 from sim.training._checkpoint import write
-from sim.training._evaluation import LIST, Audience
 from sim.training._settings import RunSettings
 from sim.training._train import Trained, Training
 

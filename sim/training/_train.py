@@ -13,6 +13,8 @@ import orjson
 from pipelines.errors import ConfigError, IntegrityError
 from pipelines.progress import advance, stopping
 from pipelines.renames import current_name
+from sim.metrics import evaluate
+from sim.recommenders import Audience
 from sim.training._algorithms import algorithm_named, make_model
 from sim.training._checkpoint import (
     Checkpoint,
@@ -23,7 +25,6 @@ from sim.training._checkpoint import (
     save,
     write,
 )
-from sim.training._evaluation import Audience, figures_line
 from sim.training._features import Features
 from sim.training._networks import ItemScores, Sizes
 from sim.training._policy_file import PolicyRecommender, id_hash, policy_bytes
@@ -156,7 +157,8 @@ class Training:
         if self.curve and self.curve[-1]["steps"] >= steps:
             return
         played = self.audience.play(self._policy(model))
-        row = {"steps": steps, **env.tally(), **figures_line([played])}
+        figures = {name: f.value for name, f in evaluate([played], resamples=2).items()}
+        row = {"steps": steps, **env.tally(), **figures}
         self.curve.append(row)
         for name, value in row.items():
             if name != "steps" and value == value:  # not NaN

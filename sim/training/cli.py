@@ -1,11 +1,10 @@
-"""The commands ``understudy train`` and ``understudy leaderboard``."""
+"""The command ``understudy train``."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,9 +18,9 @@ from pipelines.progress import stoppable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sim.training import Leaderboard, TrainingReport
+    from sim.training import TrainingReport
 
-__all__ = ["leaderboard", "train"]
+__all__ = ["train"]
 
 
 @cli.command(
@@ -63,6 +62,7 @@ def train(
     "by_seed", "seed_low", "seed_high"}}}], "runs": [{"seed", "folder", "curve"}]}.
     """
     _installed()
+    from sim import Release
     from sim.environment import World
     from sim.training import Stopped, run_settings
     from sim.training import train as run
@@ -70,7 +70,7 @@ def train(
     chosen = call.settings.training
     wanted = run_settings(chosen, seed=chosen.seeds[0])
     world = World.open(
-        call.ref(release), home=call.home, rater=chosen.rater, retriever=wanted.retriever
+        Release(call.release(release)), rater=chosen.rater, retriever=wanted.retriever
     )
     folder = out or call.home / "training" / f"{world.release.name}-{wanted.algo}"
     with (
@@ -96,86 +96,6 @@ def train(
             )
             raise KeyboardInterrupt from None
     call.emit(report.as_json(), lambda screen: _render(screen, report, folder))
-
-
-@cli.command(rows="rows")
-def leaderboard(
-    call: cli.Call,
-    release: cli.RefArgument = "latest",
-    recommender: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--recommender",
-            "-r",
-            help="One more: module:Class or file.py:Class; may be repeated.",
-        ),
-    ] = None,
-    users: Annotated[
-        int, typer.Option(min=2, help="Maximum number of people, and of personas (count).")
-    ] = 500,
-    k: Annotated[int, typer.Option(min=1, help="Length of the lists of the NDCG (items).")] = 20,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of samples, ratings and intervals.")] = 0,
-) -> None:
-    """Rank ten recommenders, and yours, on people and on the personas matched to them.
-
-    People: NDCG on the items that they rated last. Personas: the rating of ten recommendations
-    one after the other, between a random recommender (0) and an oracle (1). Agreement says
-    whether personas put recommenders in the order in which people do.
-
-    Examples:
-      understudy leaderboard
-      understudy leaderboard books@latest -r mine.py:Mine
-
-    JSON: {"release", "rater", "language_model", "note", "k", "people", "personas", "rows":
-    [{"recommender", "note", "baseline", "ndcg", "reward", "score": {"value", "low", "high"}}],
-    "agreement": {"value", "low", "high"}, "ranked", "chance"}.
-    """
-    from sim import open_release
-    from sim.agents import match_people
-    from sim.recommenders import RECOMMENDERS
-    from sim.recommenders.cli import opened_with_seed
-    from sim.training import leaderboard as run
-
-    names = [*RECOMMENDERS, *(recommender or [])]
-    matched, note = match_people(
-        open_release(call.ref(release), home=call.home), call.settings.matching
-    )
-    with call.progress("recommenders", "steps"):
-        board = run(
-            matched,
-            {name: partial(opened_with_seed, name, seed, {}) for name in names},
-            users=users,
-            k=k,
-            seed=seed,
-        )
-    call.emit(board.as_json(), lambda screen: _render_board(screen, board, note))
-
-
-def _render_board(screen: Console, board: Leaderboard, note: str | None) -> None:
-    columns = (f"people: NDCG@{board.k}", "personas: 0 random, 1 oracle", "mean rating")
-    rows = [
-        (
-            row.name,
-            None if row.ndcg is None else _shown(row.ndcg),
-            _shown(row.score),
-            _shown(row.reward),
-        )
-        for row in board.rows
-    ]
-    screen.print(cli.table("recommender", *columns, rows=rows, numeric=columns))
-    tau = board.agreement
-    screen.print(
-        f"Agreement of the two orders of {board.ranked} recommenders (Kendall's tau): "
-        f"{tau.value:.2f} [{tau.low:.2f}, {tau.high:.2f}]; by chance within ±{board.chance:.2f}.",
-        soft_wrap=True,
-    )
-    screen.print(
-        f"{board.people:,} people (test split) and {board.personas:,} personas of {board.release}. "
-        f"{board.note} Intervals: 95 %, bootstrap over people and personas.",
-        soft_wrap=True,
-    )
-    if note:
-        screen.print(note, soft_wrap=True)
 
 
 def _installed() -> None:

@@ -1,4 +1,4 @@
-"""README shows what its commands and code print."""
+"""README and the page on training show what their code prints."""
 
 from __future__ import annotations
 
@@ -31,12 +31,16 @@ def check(repository: Path, homes: Path, *words: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_summary_is_that_of_the_sample_world(repository: Path, tmp_path: Path) -> None:
-    check(repository, tmp_path, "summary")
+def test_first_result_is_that_of_the_packaged_release(repository: Path, tmp_path: Path) -> None:
+    check(repository, tmp_path, "first")
 
 
-def test_persona_and_policy_are_those_of_real_ratings(
+def test_policy_is_that_of_real_ratings(
     repository: Path, shared_data: Path, tmp_path: Path
 ) -> None:
     archive = shared_data / "movielens" / "ml-latest-small.zip"
-    check(repository, tmp_path, "episode", "training", "--archive", str(archive))
+    check(repository, tmp_path, "training", "--archive", str(archive))
+
+
+def test_readme_is_short(repository: Path) -> None:
+    assert len((repository / "README.md").read_text("utf-8").splitlines()) <= 180

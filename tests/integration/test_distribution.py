@@ -84,6 +84,7 @@ def test_wheel_holds_dbt_project_and_no_tests(wheel: Path) -> None:
     assert "orchestration/dbt/dbt_project.yml" in names
     assert any(name.startswith("orchestration/dbt/models/marts/") for name in names)
     assert "understudy/__init__.py" in names
+    assert any(name.startswith("pipelines/sample_release/data/movies.items/") for name in names)
     assert wheel.name.startswith("understudy_recsys-")
     (metadata,) = (name for name in names if name.endswith("/entry_points.txt"))
     scripts = zipfile.ZipFile(wheel).read(metadata).decode().split("[console_scripts]\n")[1]
@@ -161,7 +162,8 @@ def test_new_user_follows_the_readme_to_a_trained_recommender(
     assert len(lines) >= 4
     for line in lines:
         assert new_user.types(*line.split())
-    blocks = re.findall(r"^```python\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
+    pages = readme + (clone / "docs/training.md").read_text("utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", pages, re.MULTILINE | re.DOTALL)
     code = "\n".join(blocks).replace("steps=100_000", "steps=2_000")
     assert "steps=2_000" in code
     shown = new_user.types("python", "-c", code)

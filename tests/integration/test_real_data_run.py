@@ -45,9 +45,9 @@ def test_all_films_ratings_and_users_are_published(home: Path) -> None:
     assert release["human_users"].rows == 610
 
 
-def _counts_of_the_readme(repository: Path) -> dict[str, tuple[int, ...]]:
-    """Rows of the table under `| domain | items | ...` in the README."""
-    lines = (repository / "README.md").read_text(encoding="utf-8").splitlines()
+def _counts_of_the_page(repository: Path) -> dict[str, tuple[int, ...]]:
+    """Rows of the table under `| domain | items | ...` in docs/data.md."""
+    lines = (repository / "docs/data.md").read_text(encoding="utf-8").splitlines()
     start = next(n for n, line in enumerate(lines) if line.startswith("| domain |"))
     found = {}
     for line in lines[start + 2 :]:
@@ -58,10 +58,8 @@ def _counts_of_the_readme(repository: Path) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def test_the_counts_of_all_four_domains_are_those_of_the_readme(
-    home: Path, repository: Path
-) -> None:
-    written = _counts_of_the_readme(repository)
+def test_the_counts_of_all_four_domains_are_those_of_the_page(home: Path, repository: Path) -> None:
+    written = _counts_of_the_page(repository)
     assert set(written) == {"movies", "books", "games", "products"}
     for domain, counts in written.items():
         release = open_release(f"{domain}@latest", home=home, verify=True)
@@ -69,10 +67,10 @@ def test_the_counts_of_all_four_domains_are_those_of_the_readme(
         assert tuple(release[table].rows for table in tables) == counts, domain
 
 
-def test_the_choice_sets_of_products_are_those_of_the_readme(home: Path, repository: Path) -> None:
+def test_the_choice_sets_of_products_are_those_of_the_page(home: Path, repository: Path) -> None:
     release = open_release("products@latest", home=home)
     sets, members = release["categories"].rows, release["product_category"].rows
-    text = " ".join((repository / "README.md").read_text(encoding="utf-8").split())
+    text = " ".join((repository / "docs/data.md").read_text(encoding="utf-8").split())
     assert f"{release['products'].rows:,} products in {sets} choice sets" in text
     assert members >= release["products"].rows
 

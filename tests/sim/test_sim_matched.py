@@ -100,7 +100,7 @@ def test_collected_episodes_leave_out_training_items(world: World, policy: Any) 
 
 @pytest.mark.parametrize("name", [*RECOMMENDERS, "oracle"])
 def test_simulated_lists_leave_out_training_items(world: World, name: str) -> None:
-    from sim.training import Audience
+    from sim.recommenders import Audience
 
     needs = {"als": "implicit", "bpr": "implicit", "item-knn": "implicit"}
     needs |= {"multvae": "cornac", "lightgcn": "torch_geometric"}

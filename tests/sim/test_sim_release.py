@@ -13,7 +13,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from pipelines.contracts import CONTRACTS
 from pipelines.errors import IntegrityError, ReleaseError
+from pipelines.packaged import SAMPLE_HOME
 from pipelines.store import Store
 from sim import Release, open_release
 
@@ -161,8 +163,6 @@ def test_a_duckdb_relation_of_its_own_outlives_everything_else(home: Path) -> No
 
 
 def test_schema_names_and_types_are_those_of_the_contract(release: Release) -> None:
-    from pipelines.contracts import CONTRACTS
-
     for table in release.values():
         assert table.columns == list(CONTRACTS[table.dataset].polars_schema())
     assert release["items"].schema["year"] == "int64"
@@ -273,3 +273,37 @@ def test_splits_partition_interactions(release: Release) -> None:
     assert parts["test"].join(latest, on=["user_id", "rated_at"]).height == 40
     with pytest.raises(ReleaseError, match=r"no split 'dev'.*test, train, validation"):
         release.split("dev")
+
+
+def test_packaged_release_is_whole_and_of_the_present_contracts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("UNDERSTUDY_HOME", raising=False)
+    packaged = open_release(verify=True)
+    assert packaged.home == SAMPLE_HOME
+    assert packaged.world == "sample"
+    for table in packaged.values():
+        # If one differs: python docs/sample_release.py
+        assert table.lazy().collect_schema() == CONTRACTS[table.dataset].polars_schema()
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_an_unnamed_home_without_tables_falls_back(
+    small: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("UNDERSTUDY_HOME", raising=False)
+    version = open_release().version
+    assert open_release(f"movies@{version[:6]}").version == version
+    for ref in ("books", "movies@0000", "unheard"):
+        with pytest.raises(ReleaseError, match="understudy run"):
+            open_release(ref)
+    with pytest.raises(ReleaseError, match="understudy run"):
+        open_release(home=tmp_path / "empty")
+    monkeypatch.setenv("UNDERSTUDY_HOME", str(tmp_path / "empty"))
+    with pytest.raises(ReleaseError, match="understudy run"):
+        open_release()
+    monkeypatch.delenv("UNDERSTUDY_HOME")
+    own = str(small.build(tmp_path / ".understudy"))
+    assert open_release().ref == own

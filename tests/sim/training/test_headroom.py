@@ -15,9 +15,9 @@ from pipelines.scales import SCALES
 from sim import Release
 from sim.environment import World
 from sim.metrics import Played, headroom_share
-from sim.recommenders import CommonListRecommender, OracleRecommender
+from sim.recommenders import Audience, CommonListRecommender, OracleRecommender
 from sim.recommenders.testing import RecommenderContract
-from sim.training import Audience, RunSettings, train
+from sim.training import RunSettings, train
 
 
 def played(rows: list[list[float]]) -> Played:

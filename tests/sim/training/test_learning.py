@@ -12,8 +12,8 @@ import pytest
 from pipelines.raters import BoundRater, RatingBatch
 from pipelines.scales import scale_named
 from sim.environment import World
-from sim.recommenders import BASELINES, Recommender, open_recommender
-from sim.training import Audience, RunSettings, train
+from sim.recommenders import BASELINES, Audience, Recommender, open_recommender
+from sim.training import RunSettings, train
 
 
 class PlantedRater(BoundRater):

@@ -19,10 +19,9 @@ from pipelines.errors import ConfigError, IntegrityError, ReleaseError
 from pipelines.progress import stoppable
 from sim import Release, open_release
 from sim.environment import World
-from sim.recommenders import Recommender, open_recommender
+from sim.recommenders import Audience, Recommender, open_recommender
 from sim.recommenders.testing import RecommenderContract
 from sim.training import (
-    Audience,
     RunSettings,
     Stopped,
     Training,

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 from pipelines.cli.main import app
 from pipelines.errors import ReleaseError
 from sim import Release, open_release
-from sim.recommenders import open_recommender
-from sim.training import Leaderboard, leaderboard
+from sim.recommenders import Leaderboard, leaderboard, open_recommender
 
 USERS = [f"ml-user:{n}" for n in range(1, 9)]
 

@@ -1,4 +1,4 @@
-"""Evaluation of recommenders on the environment's users, with the ceiling that they can reach."""
+"""Evaluation of recommenders on simulated users, between a random recommender and the oracle."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sim.metrics import Played, liked_and_disliked
-from sim.recommenders import CommonListRecommender, OracleRecommender, genre_tables
+from sim.metrics import Figure, Played, evaluate, headroom_share, liked_and_disliked
+from sim.recommenders._baselines import genre_tables
+from sim.recommenders._ceiling import CommonListRecommender, OracleRecommender
+from sim.recommenders._registry import open_recommender
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import polars as pl
 
     from sim.environment import World
-    from sim.recommenders import Floats, Ints, Recommender
+    from sim.recommenders._protocol import Floats, Ints, Recommender
 
-#: Items that are recommended to every user (count): the k of the metrics.
+#: Items recommended to each persona (count): the k of the metrics.
 LIST = 10
 #: Seeds of evaluations are kept apart from those of training.
 _SEEDS = 1_000_003
@@ -30,26 +32,20 @@ class Audience:
     tenth. All recommenders of a seed get the same random numbers. The training items of matched
     personas are masked.
 
-    At most ``users`` personas (count; None: all) are drawn with `seed`, of those whose numbers are
-    ``among`` (None: any); the attribute holds their numbers, ascending. ``environment`` are
-    further arguments of the environment, such as the retriever.
+    ``users`` are the numbers of the personas, such as ``world.cast.nearest(persona_id, 50)``, or
+    how many are drawn with `seed` at most (count; None: all). The attribute holds their numbers,
+    ascending. ``environment`` are further arguments of the environment, such as the retriever.
     """
 
     def __init__(
-        self,
-        world: World,
-        *,
-        users: int | None = None,
-        seed: int = 0,
-        among: Ints | None = None,
-        **environment: Any,
+        self, world: World, *, users: int | Ints | None = None, seed: int = 0, **environment: Any
     ) -> None:
         self.world, self._more = world, environment
-        everybody = np.arange(len(world.cast)) if among is None else among
-        if users is not None and users < len(everybody):
+        everybody = np.arange(len(world.cast))
+        if isinstance(users, int) and users < len(everybody):
             rng = np.random.default_rng(seed)
             everybody = np.sort(rng.choice(everybody, users, replace=False))
-        self.users = everybody
+        self.users = np.unique(users) if isinstance(users, np.ndarray) else everybody
         self._genres, self._likes, self._dislikes = genre_tables(world.release)
 
     def play(self, recommender: Recommender, *, seed: int = 0) -> Played:
@@ -85,6 +81,41 @@ class Audience:
         made = CommonListRecommender(self.world.rater), OracleRecommender(self.world.rater)
         return [one.fit(self.world.release) for one in made]
 
+    def rank(self, *names: str, seed: int = 0) -> pl.DataFrame:
+        """Rank recommenders by the mean rating of ten recommendations, from random to the oracle.
+
+        Parameters
+        ----------
+        names
+            Of `open_recommender`; each is fitted on the release.
+        seed
+            Seed of the ratings, the same for each recommender.
+
+        Returns
+        -------
+        DataFrame
+            Best first: ``recommender``; ``rating``, on the rater's scale; ``score``, 0 for random
+            and 1 for the oracle, with its 95 % interval over personas, ``low`` and ``high``
+            (bootstrap). Scores are null where expected ratings cost calls of a model.
+        """
+        import polars as pl
+
+        release = self.world.release
+        opened = [open_recommender(n).fit(release) for n in dict.fromkeys(["random", *names])]
+        oracle = [one for one in self.references() if one.name == OracleRecommender.name]
+        played = {one.name: [self.play(one, seed=seed)] for one in [*opened, *oracle]}
+        rows = []
+        for name, lists in played.items():
+            score: Figure | None = None
+            if oracle:
+                score = headroom_share(lists, played["random"], played[oracle[0].name])
+            rating = evaluate(lists, resamples=2)["average_reward"].value
+            interval = {n: None if score is None else getattr(score, n) for n in ("low", "high")}
+            row = {"rating": rating, "score": None if score is None else score.value, **interval}
+            rows.append({"recommender": name, **row})
+        best_first = pl.DataFrame(rows).sort("rating", descending=True, maintain_order=True)
+        return best_first.with_columns(pl.exclude("recommender").cast(pl.Float64).round(3))
+
     @cached_property
     def env(self) -> Any:
         """The environment, one row per user."""
@@ -113,10 +144,3 @@ def _with_known(known: Ints, items: Ints, ratings: Floats) -> tuple[Ints, Floats
     rated = np.concatenate([np.full(known.shape, np.nan), ratings], axis=1)
     order = np.argsort(seen < 0, axis=1, kind="stable")
     return np.take_along_axis(seen, order, axis=1), np.take_along_axis(rated, order, axis=1)
-
-
-def figures_line(played: Sequence[Played]) -> dict[str, float]:
-    """Mean figures without intervals, for a point of a curve."""
-    from sim.metrics import evaluate
-
-    return {name: f.value for name, f in evaluate(played, resamples=2).items()}

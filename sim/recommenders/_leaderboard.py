@@ -13,12 +13,14 @@ from pipelines.progress import advance
 from pipelines.study import RESAMPLES, Figure, interval, user_weights
 from sim.environment import World, persona_users
 from sim.metrics import average_reward
-from sim.recommenders import BASELINES, OracleRecommender, Recommender, evaluate_offline
-from sim.training._evaluation import Audience
+from sim.recommenders._audience import Audience
+from sim.recommenders._ceiling import OracleRecommender
+from sim.recommenders._offline import evaluate_offline
+from sim.recommenders._protocol import Floats, Recommender
+from sim.recommenders._registry import BASELINES
 
 if TYPE_CHECKING:
     from sim._release import Release
-    from sim.recommenders import Floats
 
 #: Recommender at 0 of the scale of simulated rewards; the oracle is at 1.
 RANDOM = "random"
@@ -122,7 +124,10 @@ def leaderboard(
     matched = np.array([user is not None for user in persona_users(release)])
     if not matched.any():
         raise ReleaseError("no persona is matched to a person", where=release.ref)
-    audience = Audience(world, users=users, seed=seed, among=np.flatnonzero(matched))
+    matched = np.flatnonzero(matched)
+    if users is not None and users < len(matched):
+        matched = np.random.default_rng(seed).choice(matched, users, replace=False)
+    audience = Audience(world, users=matched)
     played, notes = {}, {}
     for step, (name, open_one) in enumerate(made.items()):
         advance(f"personas and {name}", step, len(made) + 1)

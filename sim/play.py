@@ -1,8 +1,9 @@
-"""An episode of a simple policy, as data: the output of ``understudy episode``."""
+"""An episode of a simple policy, as data and as text: the output of ``understudy episode``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import fill
 from typing import Any, Literal
 
 import numpy as np
@@ -10,8 +11,8 @@ import numpy as np
 from pipelines.errors import AnswerError, ConfigError
 from pipelines.raters import OK
 from pipelines.scales import RatingScale
-from sim._release import Release
-from sim.environment import RecommendationEnv
+from sim.environment import RecommendationEnv, World
+from sim.environment.text import persona_lines, step_line
 
 Policy = Literal["random", "popular", "best"]
 
@@ -19,13 +20,14 @@ Policy = Literal["random", "popular", "best"]
 _POLICY_STREAM, _PERSONA_STREAM = 1, 2
 #: Personas whose mean is the average viewer's rating at most (count).
 _VIEWERS = 200
+#: Width of descriptions (characters).
+_WIDTH = 80
 
 
 class Player:
-    """Plays one episode.
+    """Plays one episode in a world of at most ``steps`` steps.
 
-    ``rater`` and ``retriever`` are those of :class:`sim.environment.RecommendationEnv`, ``steps``
-    is the longest episode. ``policy`` is ``random``: any item; ``popular``: the most rated;
+    ``policy`` is ``random``: any item; ``popular``: the most rated;
     ``best``: the highest expected rating of this persona, which no recommender can see. No policy
     recommends an item twice, and with the rater ``replay`` only items with a stored rating are
     recommended.
@@ -36,22 +38,14 @@ class Player:
 
     def __init__(
         self,
-        release: Release,
+        world: World,
         *,
-        rater: str = "statistical",
-        retriever: str = "recent",
         policy: Policy = "popular",
         steps: int = 10,
     ) -> None:
         if policy == "popular":
-            release.require("item_stats")
-        self._env = RecommendationEnv(
-            release,
-            rater=rater,
-            retriever=retriever,
-            length_limit=steps,
-            explain=True,
-        )
+            world.release.require("item_stats")
+        self._env = RecommendationEnv(world=world, length_limit=steps, explain=True)
         if policy == "best" and self._env.rater.language_model:
             raise ConfigError(
                 "policy best asks the language model about every item at every step",
@@ -131,6 +125,22 @@ class Player:
             "end": self._end,
         }
 
+    def text(self, *, seed: int, persona: str | None = None) -> Iterator[str]:
+        """Play an episode of :meth:`start`, in lines that a person reads, as they come."""
+        opening = self.start(seed=seed, persona=persona)
+        yield from persona_lines(opening["persona"])
+        yield ""
+        for step in self.play():
+            yield step_line(step, step, self.scale)
+        summary = self.summary()
+        mean = summary["mean_rating"]
+        shown = "none" if mean is None else f"{mean:.2f} on {self.scale.name}"
+        yield (
+            f"\n{summary['steps']} steps ({summary['end']}), mean reward {shown}, "
+            f"policy {opening['policy']}, seed {opening['seed']}"
+        )
+        yield f"{opening['note']} Release {opening['release']}."
+
     def _sampled_personas(self) -> np.ndarray:
         """Numbers of the personas drawn from the census, or of all where there are none."""
         frame = self._env.cast.frame
@@ -167,3 +177,28 @@ class Player:
             order = self._env.catalogue.popularity
             return int(order[allowed[order]][0])
         return int(np.argmax(np.where(allowed, expected, -np.inf)))
+
+
+def play_episode(
+    world: World,
+    persona: str | None = None,
+    *,
+    policy: Policy = "popular",
+    steps: int = 5,
+    seed: int = 0,
+) -> str:
+    """Play an episode and return it as text: the persona, and each rating with its reasons.
+
+    Parameters
+    ----------
+    world
+        The opened release with its rater.
+    persona
+        Id of the persona; default: one is drawn with `seed`.
+    policy, steps
+        As of :class:`Player`.
+    seed
+        The same seed gives the same episode.
+    """
+    lines = Player(world, policy=policy, steps=steps).text(seed=seed, persona=persona)
+    return "\n".join(line if "\n" in line else fill(line, _WIDTH) for line in lines)
