@@ -7,9 +7,12 @@ understudy run --set scoring.rater=examples/own_rater.py:ItemMean    # a release
 import numpy as np
 
 from pipelines.raters import RatingBatch, all_pairs
+from pipelines.raters.testing import check_rater
+from pipelines.seams import rater
 from understudy import RecommendationEnv
 
 
+@rater("item-mean")
 class ItemMean:
     """Its constructor names the tables it needs; ``rate`` returns a distribution per pair."""
 
@@ -35,7 +38,8 @@ class ItemMean:
 
 
 if __name__ == "__main__":
-    env = RecommendationEnv("movies@latest", rater=f"{__file__}:ItemMean")
+    check_rater(ItemMean)
+    env = RecommendationEnv("movies@latest", rater="item-mean")
     _, info = env.reset(seed=0)
     print(info["description"])
     for film in env.catalogue.popularity[:5]:

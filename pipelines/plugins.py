@@ -1,4 +1,4 @@
-"""Classes of a seam by name: our own, entry points, ``module:Class``, ``file.py:Class``."""
+"""Implementations of a seam by name: built-in, registered, of entry points, ``module:Class``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -15,168 +16,166 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from pipelines.errors import ConfigError, UnderstudyError
+from pipelines.extras import extra_of, missing_package
 from pipelines.hints import nearest
 
-__all__ = [
-    "LazyClasses",
-    "closing",
-    "closing_on_error",
-    "code_of",
-    "construct",
-    "open_plugin",
-    "plugin_class",
-    "plugin_names",
-    "plugin_object",
-]
+__all__ = ["Registry", "closing", "closing_on_error", "code_of"]
 
 T = TypeVar("T")
 #: Packages of this project: their classes state versions that are raised with every change.
 _OURS = ("pipelines", "sim", "orchestration", "understudy")
 
 
-class LazyClasses(Mapping[str, T]):
-    """Classes by name, each given as ``module:Class`` and imported when it is first asked for."""
+class Registry(Mapping[str, Any]):
+    """Implementations of a seam by name.
 
-    def __init__(self, places: Mapping[str, str]) -> None:
-        self._places = dict(places)
-
-    def __getitem__(self, name: str) -> T:
-        module, _, attribute = self._places[name].partition(":")
-        found: T = getattr(importlib.import_module(module), attribute)
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-
-def plugin_names(group: str) -> list[str]:
-    """Names of the entry points of a group, alphabetical."""
-    return sorted(entry.name for entry in entry_points(group=group))
-
-
-def plugin_object(
-    name: str, own: Mapping[str, str], *, kind: str, group: str | None = None
-) -> tuple[Any, str]:
-    """What a name stands for, a class or another object, and how errors name it.
-
-    Parameters and errors are those of :func:`plugin_class`.
-    """
-    found = {entry.name: entry.value for entry in entry_points(group=group)} if group else {}
-    found |= own
-    place = found.get(name, name)
-    if ":" not in place:
-        hint = nearest(name, found)
-        raise ConfigError(
-            f"unknown {kind}", where=repr(name), hint=f"{hint}; or module:Class of your own"
-        )
-    where = f"{kind} {name}" if name == place else f"{kind} {name} ({place})"
-    module, _, attribute = place.rpartition(":")
-    try:
-        holder = _file(Path(module)) if module.endswith(".py") else _module(module)
-    except Exception as error:
-        raise ConfigError(
-            f"the module can't be imported ({type(error).__name__}: {error})", where=where
-        ) from error
-    target = getattr(holder, attribute, None)
-    if target is None:
-        names = [n for n in vars(holder) if not n.startswith("_")]
-        hint = nearest(attribute, names) if names else "the module has no names"
-        raise ConfigError(f"the module has no {attribute}", where=where, hint=hint)
-    return target, where
-
-
-def plugin_class(
-    name: str,
-    own: Mapping[str, str],
-    *,
-    kind: str,
-    methods: Sequence[str],
-    implement: str,
-    group: str | None = None,
-) -> type[Any]:
-    """The class behind a name.
+    As a mapping it holds the built-in ones, imported on first use. An item may have any name that
+    :meth:`__getitem__` takes.
 
     Parameters
     ----------
-    name
-        One of `own`, the name of an entry point of `group`, ``module:Class``, or
-        ``path/to/file.py:Class``.
-    own
-        The project's classes by name, as ``module:Class``; imported on first use.
     kind
         Name of the seam in errors, such as ``recommender``.
-    methods
-        Methods that it must have.
-    implement
-        The protocol that errors point to.
+    builtin
+        The project's own, as ``module:Class``.
     group
-        Entry-point group of other distributions; None: there is none.
+        Entry-point group of other distributions, if there is one.
+    methods
+        Methods that an implementation's class has; none: it is no class.
+    implement
+        Protocol that errors point to.
 
-    Raises
-    ------
-    ConfigError
-        If there is none of that name (naming the nearest), its module can't be imported, or it is
-        no class with these methods.
+    Examples
+    --------
+    >>> raters = Registry("rater", {"mean": "pipelines.raters.statistical:MeanRater"})
+    >>> @raters.register("mine")
+    ... class Mine: ...
+    >>> list(raters), raters.names(), raters["mine"].__name__
+    (['mean'], ['mean', 'mine'], 'Mine')
     """
-    target, where = plugin_object(name, own, kind=kind, group=group)
-    attribute = getattr(target, "__name__", name.rpartition(":")[2])
-    if not inspect.isclass(target):
-        raise ConfigError(
-            f"{attribute} is not a class ({type(target).__name__})",
-            where=where,
-            hint=f"give module:Class; implement {implement}",
-        )
-    missing = [n for n in methods if not callable(getattr(target, n, None))]
-    if missing:
-        raise ConfigError(
-            f"the class has no {' and no '.join(missing)}",
-            where=where,
-            hint=f"implement {implement}",
-        )
-    cls: type[Any] = target
-    return cls
 
+    def __init__(
+        self,
+        kind: str,
+        builtin: Mapping[str, str],
+        *,
+        group: str | None = None,
+        methods: Sequence[str] = (),
+        implement: str = "",
+    ) -> None:
+        self.kind, self._group, self._methods, self._implement = kind, group, methods, implement
+        self._builtin = dict(builtin)
+        self._registered: dict[str, Any] = {}
 
-def open_plugin(
-    name: str,
-    own: Mapping[str, str],
-    options: Mapping[str, Any],
-    *,
-    offered: Mapping[str, Any] | None = None,
-    **seam: Any,
-) -> Any:
-    """An object of the class behind a name, with the keyword arguments ``options``.
+    def register(self, name: str) -> Callable[[T], T]:
+        """Decorator that registers a class under a name, in this process.
 
-    Arguments of ``offered`` are given to a class whose parameters name them. ``seam`` has the other
-    parameters of :func:`plugin_class`; errors are those of it and of :func:`construct`.
-    """
-    cls = plugin_class(name, own, **seam)
-    wanted = inspect.signature(cls).parameters
-    given = {key: value for key, value in (offered or {}).items() if key in wanted}
-    return construct(cls, f"{seam['kind']} {name}", {**options, **given})
+        Raises ConfigError if a built-in one has the name.
+        """
+        if name in self._builtin:
+            raise ConfigError(f"the {self.kind} {name} is built in", hint="take another name")
 
+        def decorate(target: T) -> T:
+            self._registered[name] = target
+            return target
 
-def construct(target: Any, where: str, options: Mapping[str, Any]) -> Any:
-    """An object of a class, with these keyword arguments.
+        return decorate
 
-    Raises ConfigError if an argument is unknown or missing, or the class raises.
-    """
-    try:
-        inspect.signature(target).bind(**options)
-    except TypeError as error:
-        known = ", ".join(inspect.signature(target).parameters) or "none"
-        raise ConfigError(str(error), where=where, hint=f"options: {known}") from None
-    try:
-        return target(**options)
-    except UnderstudyError:
-        raise
-    except Exception as error:
-        raise ConfigError(
-            f"the class can't be opened ({type(error).__name__}: {error})", where=where
-        ) from error
+    def names(self) -> list[str]:
+        """Names: built-in, registered, then those of entry points."""
+        return list(dict.fromkeys([*self._builtin, *self._registered, *sorted(self._entries())]))
+
+    def checked(self, name: str) -> str:
+        """The name, if it is known or has the form of a place.
+
+        Raises ValueError otherwise: settings are validated with it, without an import.
+        """
+        if name not in self.names() and not re.fullmatch(r"(?:[\w.]+|.+\.py):\w+", name):
+            raise ValueError(
+                f"one of {', '.join(self.names())}, or module:Class or file.py:Class of your own"
+            )
+        return name
+
+    def __getitem__(self, name: Any) -> Any:
+        """Class or function behind a name.
+
+        A name is built-in, registered, that of an entry point, ``module:Class``, or
+        ``path/to/file.py:Class``; a class stands for itself.
+
+        Raises
+        ------
+        ConfigError
+            If there is none of that name (naming the nearest), its module can't be imported, or it
+            is no class with the seam's methods.
+        """
+        place = self._registered.get(name) or self._builtin.get(name)
+        place = place or (self._entries().get(name, name) if isinstance(name, str) else name)
+        where = f"{self.kind} {getattr(name, '__name__', name)}"
+        if not isinstance(place, str):
+            return self._conforming(place, where)
+        if ":" not in place:
+            hint = f"{nearest(name, self.names())}; or module:Class of your own"
+            raise ConfigError(f"unknown {self.kind}", where=repr(name), hint=hint)
+        where += "" if name == place else f" ({place})"
+        return self._conforming(_imported(place, where), where)
+
+    def open(
+        self, name: Any, /, *, offered: Mapping[str, Any] | None = None, **options: Any
+    ) -> Any:
+        """Object of the class behind a name, with these keyword arguments.
+
+        Those of ``offered`` are given to a class whose parameters name them.
+
+        Raises
+        ------
+        ConfigError
+            As for ``registry[name]``; if an argument is unknown or missing, or the class raises.
+        """
+        target, where = self[name], f"{self.kind} {getattr(name, '__name__', name)}"
+        parameters = inspect.signature(target).parameters
+        options |= {key: value for key, value in (offered or {}).items() if key in parameters}
+        try:
+            inspect.signature(target).bind(**options)
+        except TypeError as error:
+            known = ", ".join(dict.fromkeys([*parameters, *(offered or {})])) or "none"
+            raise ConfigError(str(error), where=where, hint=f"options: {known}") from None
+        try:
+            return target(**options)
+        except UnderstudyError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"the class can't be opened ({type(error).__name__}: {error})", where=where
+            ) from error
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._builtin
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._builtin)
+
+    def __len__(self) -> int:
+        return len(self._builtin)
+
+    def _entries(self) -> dict[str, str]:
+        found = entry_points(group=self._group) if self._group else ()
+        return {entry.name: entry.value for entry in found}
+
+    def _conforming(self, target: Any, where: str) -> Any:
+        hint = f"implement {self._implement}"
+        if self._methods and not inspect.isclass(target):
+            what = getattr(target, "__name__", where.rpartition(":")[2].rstrip(")"))
+            raise ConfigError(
+                f"{what} is not a class ({type(target).__name__})",
+                where=where,
+                hint=f"give module:Class; {hint}",
+            )
+        missing = [n for n in self._methods if not callable(getattr(target, n, None))]
+        if missing:
+            raise ConfigError(
+                f"the class has no {' and no '.join(missing)}", where=where, hint=hint
+            )
+        return target
 
 
 @contextmanager
@@ -205,7 +204,7 @@ def code_of(cls: type[Any]) -> str:
 
     What was made with a class of somebody's own is made again after an edit of its file.
 
-    >>> code_of(LazyClasses)
+    >>> code_of(Registry)
     '1'
     """
     stated = str(getattr(cls, "code_version", "1"))
@@ -213,6 +212,25 @@ def code_of(cls: type[Any]) -> str:
     if cls.__module__.partition(".")[0] in _OURS or not file:
         return stated
     return f"{stated}+{hashlib.sha256(Path(file).read_bytes()).hexdigest()[:8]}"
+
+
+def _imported(place: str, where: str) -> Any:
+    """Attribute of a module or file, given as ``module:name``."""
+    module, _, attribute = place.rpartition(":")
+    try:
+        holder = _file(Path(module)) if module.endswith(".py") else _module(module)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and extra_of(error.name or ""):
+            raise missing_package(error, where=where) from error
+        raise ConfigError(
+            f"the module can't be imported ({type(error).__name__}: {error})", where=where
+        ) from error
+    try:
+        return getattr(holder, attribute)
+    except AttributeError:
+        names = [n for n in vars(holder) if not n.startswith("_")]
+        hint = nearest(attribute, names) if names else "the module has no names"
+        raise ConfigError(f"the module has no {attribute}", where=where, hint=hint) from None
 
 
 def _module(name: str) -> ModuleType:

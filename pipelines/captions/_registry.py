@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipelines import plugins
 from pipelines.captions._protocol import Captioner
+from pipelines.plugins import closing_on_error
+from pipelines.seams import CAPTIONERS
 
 if TYPE_CHECKING:
     from pipelines.config import Settings
-
-#: The project's captioners by name; imported on first use.
-CAPTIONERS: dict[str, str] = {
-    "statistical": "pipelines.captions._statistical:StatisticalCaptioner",
-    "model": "pipelines.captions._model:ModelCaptioner",
-}
 
 
 def open_captioner(settings: Settings, name: str | None = None) -> Captioner:
     """The captioner that the settings name; one with a `close` is to be closed.
 
-    A name is one of `CAPTIONERS`, ``module:Class`` or ``path/to/file.py:Class``; default
-    ``captions.captioner``.
+    A name is one of :data:`pipelines.seams.CAPTIONERS`; default ``captions.captioner``.
 
     Raises
     ------
@@ -33,19 +27,12 @@ def open_captioner(settings: Settings, name: str | None = None) -> Captioner:
     """
     name = name or settings.captions.captioner
     if name != "model":
-        captioner: Captioner = plugins.open_plugin(
-            name,
-            CAPTIONERS,
-            {},
-            kind="captioner",
-            methods=("caption", "metadata"),
-            implement="pipelines.captions.Captioner",
-        )
+        captioner: Captioner = CAPTIONERS.open(name)
         return captioner
     from pipelines.captions._model import ModelCaptioner
     from pipelines.llm.answers import AnswerStore
     from pipelines.llm.engines import load_engine
 
-    with plugins.closing_on_error(load_engine(settings.engine, settings.serving)) as engine:
+    with closing_on_error(load_engine(settings.engine, settings.serving)) as engine:
         store = AnswerStore(settings.runtime.home, settings.serving)
         return ModelCaptioner(engine, store=store, serving=settings.serving)

@@ -325,8 +325,8 @@ _LITTLE = 0.1
 
 def check_engines(_settings: Settings, _home: Path) -> Finding:
     """Engines that can run here, and their devices."""
-    from pipelines.llm.engines import ENGINES
     from pipelines.llm.engines.vllm import vllm_version
+    from pipelines.seams import ENGINES
 
     vllm = vllm_version()
     ready = {
@@ -362,7 +362,8 @@ def model_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
     With no engine configured that is one line. Otherwise the model is loaded (or the server asked),
     its tokenizer's reading of every rating scale is shown, and one prompt is answered.
     """
-    from pipelines.llm.engines import ENGINES, load_engine
+    from pipelines.llm.engines import load_engine
+    from pipelines.seams import ENGINES
 
     if settings.engine.kind == "none":
         yield (

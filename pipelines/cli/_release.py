@@ -333,9 +333,9 @@ def _diff_page(found: ReleaseDiff) -> str:
 
 def complete_formats(incomplete: str) -> list[str]:
     """Export formats that start with what was typed (shell completion)."""
-    from pipelines.exports import formats
+    from pipelines.seams import EXPORTS
 
-    return [name for name in formats() if name.startswith(incomplete)]
+    return [name for name in EXPORTS.names() if name.startswith(incomplete)]
 
 
 @release.command()

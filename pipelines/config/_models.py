@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from pipelines.config._base import Home, Section
+from pipelines.seams import ENGINES
+
+
+def _kind(name: str) -> str:
+    return name if name == "none" else ENGINES.checked(name)
 
 
 class EngineSettings(Section):
@@ -17,9 +22,7 @@ class EngineSettings(Section):
     # the same under both values, and so are their keys and what is built from them.
     runtime_fields = frozenset({"require_model"})
 
-    kind: Literal[
-        "none", "transformers", "vllm", "vllm_server", "openai", "guidance", "scripted"
-    ] = Field(
+    kind: Annotated[str, AfterValidator(_kind)] = Field(
         "none",
         description="`none`: no model, statistical implementations everywhere. `transformers` and "
         "`vllm` load a model in this process, `vllm_server` starts vLLM's server from "

@@ -7,7 +7,6 @@ and default in its description; `docs/reference/settings.md` is generated from t
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -16,6 +15,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pipelines.config._base import Home, Section, Share
 from pipelines.config._models import EngineSettings
 from pipelines.paths import home_path
+from pipelines.seams import RATERS
 
 
 class SampleSettings(Section):
@@ -209,24 +209,10 @@ class EnsembleMember(Section):
     )
 
 
-_RATERS = (
-    *("statistical", "random", "mean", "llm", "ensemble", "replay"),
-    *("facets", "text", "words", "listwise", "surrogate"),
-)
-
-
-def _rater(name: str) -> str:
-    if name not in _RATERS and not re.fullmatch(r"(?:[\w.]+|.+\.py):\w+", name):
-        raise ValueError(
-            f"one of {', '.join(_RATERS)}, or module:Class or file.py:Class of your own"
-        )
-    return name
-
-
 class ScoringSettings(Section):
     """Preference scores of personas for items."""
 
-    rater: Annotated[str, AfterValidator(_rater)] = Field(
+    rater: Annotated[str, AfterValidator(RATERS.checked)] = Field(
         "statistical",
         description="Rater of the scores: `statistical` needs no model, `llm` asks the engine of "
         "the section `engine`, `ensemble` averages the raters of `ensemble`, `replay` "
@@ -338,7 +324,7 @@ class ScoringSettings(Section):
 class ProductScoringSettings(ScoringSettings):
     """Preference scores of personas for products, by choice set (BIEL, section 4)."""
 
-    rater: Annotated[str, AfterValidator(_rater)] = Field(
+    rater: Annotated[str, AfterValidator(RATERS.checked)] = Field(
         "ensemble", description="Rater of the scores, as `scoring.rater`."
     )
     scale: Literal["1-5", "1-10", "0-9", "one-ten", "0-100"] = Field(
@@ -520,7 +506,7 @@ class TrainingSettings(Section):
         pattern=r"^([a-z0-9][a-z0-9-]*@)?(latest|[0-9a-f]{4,16})$",
         description="That release: `latest`, or pinned as `movies@<version>`.",
     )
-    rater: Annotated[str, AfterValidator(_rater)] = Field(
+    rater: Annotated[str, AfterValidator(RATERS.checked)] = Field(
         "statistical",
         description="Rater of recommended items: `statistical` needs no language model, `replay` "
         "draws from the release's stored scores, `surrogate` uses a model learned "

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from pipelines import plugins
+from pipelines.seams import EXECUTORS
 
 if TYPE_CHECKING:
     from pipelines.config import ExecutionSettings
 
-__all__ = ["EXECUTORS", "Executor", "LocalExecutor", "Work", "open_executor"]
+__all__ = ["Executor", "LocalExecutor", "Work", "open_executor"]
 
 Part = TypeVar("Part", contravariant=True)
 Result = TypeVar("Result", covariant=True)
@@ -77,13 +77,6 @@ class LocalExecutor:
         """Do nothing: there are no workers."""
 
 
-#: The project's executors by name; imported on first use.
-EXECUTORS: dict[str, str] = {
-    "local": "pipelines.execution:LocalExecutor",
-    "ray": "pipelines.execution._ray:RayExecutor",
-}
-
-
 def open_executor(settings: ExecutionSettings) -> Executor:
     """The executor that the settings name; to be closed.
 
@@ -95,12 +88,5 @@ def open_executor(settings: ExecutionSettings) -> Executor:
     MissingPackageError
         If its package is not installed.
     """
-    executor: Executor = plugins.open_plugin(
-        settings.executor,
-        EXECUTORS,
-        {"settings": settings},
-        kind="executor",
-        methods=("map", "close"),
-        implement="pipelines.execution.Executor (docs/scale.md)",
-    )
+    executor: Executor = EXECUTORS.open(settings.executor, settings=settings)
     return executor

@@ -1,7 +1,6 @@
 """Releases in the formats of other tools, each a folder that is there whole or not at all.
 
->>> from pipelines.exports import formats
->>> sorted(formats())[:3]
+>>> >>> EXPORTS.names()[:3]
 ['croissant', 'huggingface', 'lenskit']
 """
 
@@ -9,7 +8,6 @@ from pipelines.exports._export import (
     Export,
     ExportOptions,
     export_release,
-    formats,
     left_out,
     licences,
 )
@@ -19,7 +17,6 @@ __all__ = [
     "Export",
     "ExportOptions",
     "export_release",
-    "formats",
     "left_out",
     "licences",
     "push_to_hub",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -15,13 +13,11 @@ import orjson
 from pipelines.errors import ConfigError
 from pipelines.extras import missing_package
 from pipelines.progress import counting
+from pipelines.seams import EXPORTS, SOURCES
 from pipelines.store.files import placed
 
 if TYPE_CHECKING:
     from pipelines.store import Release
-
-#: Entry-point group of formats: name = ``module:function``, an :data:`Exporter`.
-GROUP = "understudy.exports"
 
 #: Columns with texts that a source's terms do not let others pass on, by dataset.
 _TEXTS: dict[str, tuple[str, ...]] = {
@@ -72,12 +68,6 @@ class Export:
 Exporter: TypeAlias = Callable[[Export], None]
 
 
-def formats() -> dict[str, Callable[[], Exporter]]:
-    """Formats by name: functions that import what writes them, alphabetical."""
-    found = {e.name: e for e in entry_points(group=GROUP)}
-    return {name: found[name].load for name in sorted(found)}
-
-
 def left_out(release: Release, *, texts: bool = False) -> dict[str, tuple[str, ...]]:
     """Columns of a release whose texts are not exported, by table; none of a generated world."""
     if texts or release.world.startswith("sample"):
@@ -115,18 +105,9 @@ def export_release(
         The folder can't be written; nothing is left behind.
     """
     options = options or ExportOptions()
-    known = formats()
-    if form not in known:
-        near = difflib.get_close_matches(form, known, n=1)
-        raise ConfigError(
-            f"no export format {form!r}", hint=f"nearest: {near[0]}" if near else ", ".join(known)
-        )
+    write: Exporter = EXPORTS[form]
     if target.exists():
         raise ConfigError("already exists", where=str(target), hint="choose another folder")
-    try:
-        write = known[form]()
-    except ModuleNotFoundError as error:
-        raise missing_package(error, where=f"export to {form}") from error
     with placed(target, "the export") as folder, counting(f"exporting {release}"):
         folder.mkdir()
         export = Export(release, folder, options, left_out(release, texts=options.texts))
@@ -169,8 +150,6 @@ def _scale(release: Release, options: ExportOptions) -> str | None:
 
 def licences(release: Release) -> dict[str, Any]:
     """Terms (:class:`pipelines.licences.Licence`) of the sources behind a release, by source."""
-    from pipelines.sources import SOURCES
-
     raw = [dataset for dataset in release.lineage if dataset.startswith("raw.")]
     return {
         name: SOURCES[name].licence

@@ -18,7 +18,7 @@ from pipelines.matching._personality import (
     read_personality,
 )
 from pipelines.matching._protocol import ATTRIBUTES, BIG_FIVE, Matcher, Rated, Taste, Trials
-from pipelines.matching._registry import MATCHERS, open_matcher
+from pipelines.matching._registry import open_matcher
 from pipelines.matching._report import AttributeRow, Interval, attribute_report, report_text
 from pipelines.matching._scores import choose, draw_trials, list_sizes, self_consistency
 from pipelines.matching._statistical import StatisticalMatcher, likeness
@@ -32,7 +32,6 @@ __all__ = [
     "ATTRIBUTES",
     "BIG_FIVE",
     "CODE_VERSION",
-    "MATCHERS",
     "STATED",
     "AttributeRow",
     "History",

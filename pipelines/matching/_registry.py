@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipelines import plugins
 from pipelines.matching._protocol import Matcher
+from pipelines.plugins import closing_on_error
+from pipelines.seams import MATCHERS
 
 if TYPE_CHECKING:
     from pipelines.config import Settings
-
-#: The project's matchers by name; imported on first use.
-MATCHERS: dict[str, str] = {
-    "statistical": "pipelines.matching._statistical:StatisticalMatcher",
-    "model": "pipelines.matching._model:ModelMatcher",
-}
 
 
 def open_matcher(settings: Settings, name: str | None = None) -> Matcher:
     """The matcher that the settings name, before `fit`.
 
-    A name is one of `MATCHERS`, ``module:Class`` or ``path/to/file.py:Class``; default
-    ``matching.method``. A matcher with a `close` is to be closed.
+    A name is one of :data:`pipelines.seams.MATCHERS`; default ``matching.method``. A
+    matcher with a `close` is to be closed.
 
     Raises
     ------
@@ -33,21 +28,14 @@ def open_matcher(settings: Settings, name: str | None = None) -> Matcher:
     """
     name = name or settings.matching.method
     if name != "model":
-        matcher: Matcher = plugins.open_plugin(
-            name,
-            MATCHERS,
-            {"settings": settings.matching},
-            kind="matcher",
-            methods=("fit", "tastes", "candidates", "rate", "metadata"),
-            implement="pipelines.matching.Matcher (docs/matching.md)",
-        )
+        matcher: Matcher = MATCHERS.open(name, settings=settings.matching)
         return matcher
     from pipelines.llm.answers import AnswerStore
     from pipelines.llm.engines import load_engine
     from pipelines.llm.engines.tokens import model_tokenizer
     from pipelines.matching._model import ModelMatcher
 
-    with plugins.closing_on_error(load_engine(settings.engine, settings.serving)) as engine:
+    with closing_on_error(load_engine(settings.engine, settings.serving)) as engine:
         return ModelMatcher(
             engine,
             settings.matching,

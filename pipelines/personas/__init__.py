@@ -42,7 +42,7 @@ from pipelines.personas._reader import (
     reading_statement,
 )
 from pipelines.personas._terms import LICENCES
-from pipelines.personas._writers import WRITERS, Writer, load_writer
+from pipelines.personas._writers import Writer, load_writer
 
 #: Cohorts whose name begins so come from the world's persona files, or were written by hand.
 IMPORTED, HANDMADE = "imported", "handmade"
@@ -66,7 +66,6 @@ __all__ = [
     "READER_PROMPT_VERSION",
     "SUITE_GENRES",
     "TRAITS",
-    "WRITERS",
     "Bands",
     "ModelReader",
     "ModelWriter",

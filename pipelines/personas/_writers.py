@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import polars as pl
@@ -13,6 +12,7 @@ from pipelines.llm.engines import Sampling
 from pipelines.personas._gates import TextGates
 from pipelines.personas._grammar import StatisticalWriter
 from pipelines.plugins import closing_on_error
+from pipelines.seams import WRITERS
 
 
 @runtime_checkable
@@ -44,12 +44,12 @@ class Writer(Protocol):
         """
 
 
-def _statistical(settings: Settings | None, *, stored: bool) -> Writer:
+def statistical_writer(settings: Settings | None, *, stored: bool) -> Writer:
     del settings, stored
     return StatisticalWriter()
 
 
-def _model(settings: Settings | None, *, stored: bool) -> Writer:
+def model_writer(settings: Settings | None, *, stored: bool) -> Writer:
     if settings is None:
         raise ConfigError(
             "the writer `model` needs all settings, not those of personas alone",
@@ -111,15 +111,8 @@ def _gates(chosen: PersonaSettings, serving: ServingSettings) -> TextGates | Non
     return TextGates(scorer, plain=plain)
 
 
-#: Writers by name; each is opened from the settings.
-WRITERS: dict[str, Callable[..., Writer]] = {
-    "statistical": _statistical,
-    "model": _model,
-}
-
-
 def load_writer(name: str, settings: Settings | None = None, *, stored: bool = True) -> Writer:
-    """The writer of that name, `statistical` or `model`.
+    """The writer of a name of :data:`pipelines.seams.WRITERS`, such as `statistical`.
 
     `model` needs the settings: which engine answers, how it is run, and where replies are kept,
     unless they are not `stored`. A writer with a `close` is to be closed.
@@ -131,6 +124,5 @@ def load_writer(name: str, settings: Settings | None = None, *, stored: bool = T
     EngineError
         If the model can't be loaded.
     """
-    if name not in WRITERS:
-        raise ConfigError("unknown persona writer", where=name, hint=f"one of {', '.join(WRITERS)}")
-    return WRITERS[name](settings, stored=stored)
+    writer: Writer = WRITERS[name](settings, stored=stored)
+    return writer

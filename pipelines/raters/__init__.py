@@ -17,7 +17,7 @@ from pipelines.raters._facts import (
     scoring_facts,
 )
 from pipelines.raters._plan import pairs_each, plan_choice_sets, plan_pairs, planned_sets
-from pipelines.raters._registry import OPENED, calibration_file, needs_of, open_rater, rater_class
+from pipelines.raters._registry import calibration_file, needs_of, open_rater
 from pipelines.raters._replay import ReplayRater
 from pipelines.raters._score import score_pairs
 from pipelines.raters._surrogate import (
@@ -38,8 +38,8 @@ from pipelines.raters._surrogate import (
 )
 from pipelines.raters.llm import ListwiseRater, LLMRater
 from pipelines.raters.protocol import (
+    FITTED_RATERS,
     OK,
-    RATERS,
     BoundRater,
     Rater,
     RatingBatch,
@@ -106,14 +106,13 @@ __all__ = [
     "CODE_VERSION",
     "CONTEXT",
     "EFFECTS",
+    "FITTED_RATERS",
     "KINDS",
     "MIN_PERSONAS",
     "MIN_RATINGS",
     "MIN_USERS",
     "OK",
-    "OPENED",
     "POPULATION_FIGURES",
-    "RATERS",
     "SCALES",
     "BoundRater",
     "BoundSurrogate",
@@ -185,7 +184,6 @@ __all__ = [
     "population_rows",
     "prompt_examples",
     "quality_summary",
-    "rater_class",
     "rater_report",
     "reliability",
     "reliability_plot",

@@ -16,7 +16,7 @@ from pipelines.llm.answers import AnswerStore
 from pipelines.llm.engines import Engine, load_engine
 from pipelines.llm.engines.checkpoints import find_checkpoint
 from pipelines.llm.engines.tokens import model_tokenizer
-from pipelines.plugins import closing_on_error, plugin_class
+from pipelines.plugins import closing_on_error
 from pipelines.raters._ensemble import EnsembleRater
 from pipelines.raters._replay import ReplayRater
 from pipelines.raters._surrogate import SurrogateModel, SurrogateRater, find_surrogate
@@ -25,33 +25,17 @@ from pipelines.raters.protocol import Rater
 from pipelines.raters.report import Calibration, read_calibration
 from pipelines.raters.statistical import (
     FacetRater,
-    MeanRater,
     RandomRater,
-    StatisticalRater,
     TextRater,
     WordsRater,
     fit_rater,
     source_scale,
 )
 from pipelines.scales import SCALES, scale_named
+from pipelines.seams import RATERS
 
-_CLASSES: dict[str, type[Any]] = {
-    "statistical": StatisticalRater,
-    "random": RandomRater,
-    "mean": MeanRater,
-    "llm": LLMRater,
-    "ensemble": EnsembleRater,
-    "replay": ReplayRater,
-    "facets": FacetRater,
-    "text": TextRater,
-    "words": WordsRater,
-    "listwise": ListwiseRater,
-    "surrogate": SurrogateRater,
-}
 #: Name of the calibration beside a model's files.
 CALIBRATION = "calibration.json"
-#: Names that `open_rater` takes beside ``module:Class``.
-OPENED = tuple(_CLASSES)
 _FITTED_ON = ("item_stats", "interactions", "splits", "item_embeddings", "persona_embeddings")
 
 Frame = pl.DataFrame | pl.LazyFrame
@@ -101,12 +85,13 @@ def open_rater(
     scoring = settings.scoring_of(domain)
     there: dict[str, Any] = {"items": items}
     there.update((table, rows) for table, rows in tables.items() if rows is not None)
-    if ":" in scoring.rater:
+    if scoring.rater not in RATERS:
         more = {"scale": scale_named(scoring.scale), "domain": domain, "seed": scoring.seed}
-        return _own(scoring.rater, **there, **more)
+        own: Rater = RATERS.open(scoring.rater, offered=there | more)
+        return own
 
     def single(kind: str, chosen: EngineSettings) -> Rater:
-        missing = [table for table in _CLASSES[kind].needs if table not in there]
+        missing = [table for table in RATERS[kind].needs if table not in there]
         if missing:
             raise ConfigError(
                 f"the rater needs {', '.join(missing)}",
@@ -193,13 +178,6 @@ def _calibration(
     return None if file is None else read_calibration(file, scoring.scale)
 
 
-def rater_class(name: str) -> type[Any]:
-    """The class behind ``module:Class``; ConfigError if it can't be imported or is no rater."""
-    return plugin_class(
-        name, {}, kind="rater", methods=("rate",), implement="pipelines.raters.Rater"
-    )
-
-
 def needs_of(name: str, *, optional: bool = True) -> tuple[str, ...]:
     """Tables that a rater reads beside the items that it rates; `optional`: needed or not.
 
@@ -208,24 +186,10 @@ def needs_of(name: str, *, optional: bool = True) -> tuple[str, ...]:
     >>> needs_of("mean"), needs_of("pipelines.raters.statistical:MeanRater")
     (('item_stats', 'interactions'), ('item_stats', 'scale', 'source'))
     """
-    if ":" in name:
-        return tuple(inspect.signature(rater_class(name)).parameters)
-    return (*_CLASSES[name].needs, *(_CLASSES[name].uses if optional else ()))
-
-
-def _own(name: str, **there: Any) -> Rater:
-    """A rater of a class outside the project, given the tables that its parameters name."""
-    cls = rater_class(name)
-    wanted = inspect.signature(cls).parameters
-    missing = [n for n, p in wanted.items() if p.default is p.empty and n not in there]
-    if missing:
-        raise ConfigError(
-            f"the rater needs {', '.join(missing)}, which are not available",
-            where=f"scoring.rater {name}",
-            hint=f"its parameters may be {', '.join(there)}",
-        )
-    made: Rater = cls(**{n: there[n] for n in wanted if n in there})
-    return made
+    cls = RATERS[name]
+    if name not in RATERS:
+        return tuple(inspect.signature(cls).parameters)
+    return (*cls.needs, *(cls.uses if optional else ()))
 
 
 def _of_products(kind: str, tables: Mapping[str, Any], scoring: ScoringSettings) -> Rater:

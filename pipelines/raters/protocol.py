@@ -16,8 +16,8 @@ from pipelines.forks import check_polars
 from pipelines.scales import RatingScale
 
 __all__ = [
+    "FITTED_RATERS",
     "OK",
-    "RATERS",
     "BoundRater",
     "Explainer",
     "Floats",
@@ -38,7 +38,7 @@ Ints = npt.NDArray[np.int64]
 #: The status of a pair that has a rating.
 OK = "ok"
 #: Raters that need no language model.
-RATERS = ("statistical", "random", "mean")
+FITTED_RATERS = ("statistical", "random", "mean")
 #: Names, up to a colon, of those that ask one, or may.
 _ASKING = ("llm", "listwise", "ensemble")
 #: Pairs of a sweep over all items that are rated at once (count).
@@ -97,8 +97,8 @@ class RatingBatch:
 class Rater(Protocol):
     """Rates items for personas, both given as tables.
 
-    This is all that a class must have; ``pipelines.raters.testing.RaterContract`` is the class
-    that its tests inherit. It may also have ``bind(personas, items)``, which returns a
+    This is all that a class must have; ``pipelines.raters.testing.check_rater`` tests it. It may
+    also have ``bind(personas, items)``, which returns a
     :class:`BoundRater` that is faster than the general one, ``needs`` and ``uses`` (names of
     tables that it must be given, and that it reads where there are any), ``explain``
     (:class:`Explainer`), ``close()``, and ``for_personas(persona_embeddings)``

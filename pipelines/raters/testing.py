@@ -1,24 +1,23 @@
-"""Conformance tests for raters: inherit, and return yours from ``make``.
+"""Conformance of raters.
 
->>> from pipelines.raters import RandomRater, SCALES
->>> class TestMine(RaterContract):
-...     def make(self):
-...         return RandomRater(SCALES["1-5"])
->>> TestMine().test_probabilities_are_a_distribution_per_pair()
+>>> from pipelines.raters import RandomRater
+>>> check_rater(RandomRater)
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 import orjson
 import polars as pl
 
 from pipelines.raters.protocol import OK, Rater, all_pairs, bind
+from pipelines.scales import SCALES
+from pipelines.seams import RATERS
 from pipelines.statuses import STATUSES
 
-__all__ = ["RaterContract", "contract_items", "contract_personas"]
+__all__ = ["check_rater", "contract_items", "contract_personas"]
 
 
 def contract_personas() -> pl.DataFrame:
@@ -48,88 +47,83 @@ def contract_items() -> pl.DataFrame:
     )
 
 
-class RaterContract(ABC):
-    """Conformance tests of :class:`pipelines.raters.Rater`."""
+def check_rater(chosen: Rater | type[Any] | str) -> None:
+    """Check what is required of every :class:`pipelines.raters.Rater`.
 
-    @abstractmethod
-    def make(self) -> Rater:
-        """The rater under test."""
+    `chosen` is a rater, or the class or name of one, which is opened on a small world of films on
+    the scale 1-10. AssertionError names what is wrong.
+    """
+    personas, items = contract_personas(), contract_items()
+    stats = items.select(
+        "item_id",
+        train_ratings=pl.col("vote_count").fill_null(0),
+        train_mean_rating=pl.col("vote_average") / 2,
+    )
+    offered = {"items": items, "item_stats": stats, "scale": SCALES["1-10"]}
+    offered |= {"domain": "movies", "seed": 0}
+    opened = isinstance(chosen, str | type)
+    rater: Rater = RATERS.open(chosen, offered=offered) if opened else chosen
 
-    def test_probabilities_are_a_distribution_per_pair(self) -> None:
-        """Shape (pairs, answers), not negative, sum 1 where the status is ok, else NaN."""
-        rater = self.make()
-        batch = rater.rate(contract_personas(), contract_items())
-        assert batch.scale == rater.scale
-        assert batch.probabilities.shape == (12, len(rater.scale))
-        assert len(batch.status) == len(batch) == 12
-        assert set(batch.status) <= set(STATUSES)
-        ok = np.array([s == OK for s in batch.status])
-        assert (batch.probabilities[ok] >= 0).all()
-        np.testing.assert_allclose(batch.probabilities[ok].sum(axis=1), 1.0, atol=1e-9)
-        assert np.isnan(batch.probabilities[~ok]).all()
-        assert rater.scale.covers(batch.expected[ok]).all()
+    # Shape (pairs, answers), not negative, sum 1 where the status is ok, else NaN.
+    whole = rater.rate(personas, items)
+    assert whole.scale == rater.scale, "ratings are on the rater's scale"
+    assert whole.probabilities.shape == (12, len(rater.scale)), "shape is (pairs, answers)"
+    assert len(whole.status) == len(whole) == 12, "a status per pair"
+    assert set(whole.status) <= set(STATUSES), "statuses are known ones"
+    ok = np.array([s == OK for s in whole.status])
+    assert (whole.probabilities[ok] >= 0).all(), "probabilities are not negative"
+    total = whole.probabilities[ok].sum(axis=1)
+    np.testing.assert_allclose(total, 1.0, atol=1e-9, err_msg="probabilities sum to 1")
+    assert np.isnan(whole.probabilities[~ok]).all(), "a pair that is not ok has NaN"
+    assert rater.scale.covers(whole.expected[ok]).all(), "expected ratings are on the scale"
 
-    def test_all_pairs_come_persona_by_persona(self) -> None:
-        """No `pairs` means every persona with every item, in that order."""
-        rater = self.make()
-        implied = rater.rate(contract_personas(), contract_items())
-        stated = rater.rate(contract_personas(), contract_items(), pairs=all_pairs(3, 4))
-        np.testing.assert_allclose(implied.probabilities, stated.probabilities, atol=1e-9)
+    # No `pairs` means every persona with every item, in that order.
+    stated = rater.rate(personas, items, pairs=all_pairs(3, 4))
+    np.testing.assert_allclose(whole.probabilities, stated.probabilities, atol=1e-9)
 
-    def test_a_pair_does_not_depend_on_its_neighbours(self) -> None:
-        """Order and company of a pair change nothing."""
-        rater, personas, items = self.make(), contract_personas(), contract_items()
-        whole = rater.rate(personas, items)
-        order = np.random.default_rng(3).permutation(12)
-        mixed = rater.rate(personas, items, pairs=all_pairs(3, 4)[order])
-        np.testing.assert_allclose(mixed.probabilities, whole.probabilities[order], atol=1e-6)
-        for n, (person, item) in enumerate(all_pairs(3, 4)):
-            alone = rater.rate(personas[int(person)], items[int(item)])
-            np.testing.assert_allclose(alone.probabilities[0], whole.probabilities[n], atol=1e-6)
+    # Order and company of a pair change nothing.
+    order = np.random.default_rng(3).permutation(12)
+    mixed = rater.rate(personas, items, pairs=all_pairs(3, 4)[order])
+    np.testing.assert_allclose(mixed.probabilities, whole.probabilities[order], atol=1e-6)
+    for n, (person, item) in enumerate(all_pairs(3, 4)):
+        alone = rater.rate(personas[int(person)], items[int(item)])
+        np.testing.assert_allclose(alone.probabilities[0], whole.probabilities[n], atol=1e-6)
 
-    def test_a_history_is_taken_or_ignored_but_never_fatal(self) -> None:
-        """Past ratings on the scale, of known and unknown items, give distributions."""
-        rater = self.make()
-        histories = pl.DataFrame(
-            {
-                "persona_id": ["persona:contract:0"] * 2,
-                "item_id": ["ml:1", "ml:888888888"],
-                "rating": [rater.scale.high, rater.scale.low],
-            }
-        )
-        batch = rater.rate(contract_personas(), contract_items(), histories)
-        ok = np.array([s == OK for s in batch.status])
-        np.testing.assert_allclose(batch.probabilities[ok].sum(axis=1), 1.0, atol=1e-9)
+    # Past ratings on the scale, of known and unknown items, give distributions.
+    histories = pl.DataFrame(
+        {
+            "persona_id": ["persona:contract:0"] * 2,
+            "item_id": ["ml:1", "ml:888888888"],
+            "rating": [rater.scale.high, rater.scale.low],
+        }
+    )
+    batch = rater.rate(personas, items, histories)
+    ok = np.array([s == OK for s in batch.status])
+    np.testing.assert_allclose(batch.probabilities[ok].sum(axis=1), 1.0, atol=1e-9)
 
-    def test_bound_to_row_numbers_it_rates_as_from_tables(self) -> None:
-        """`bind` gives the same ratings, without a memory and with one."""
-        rater, personas, items = self.make(), contract_personas(), contract_items()
-        bound = bind(rater, personas, items)
-        who, what = all_pairs(3, 4).T
-        whole = rater.rate(personas, items)
-        found = bound.rate(who, what, np.full((12, 0), -1), np.zeros((12, 0)))
-        assert list(found.status) == list(whole.status)
-        np.testing.assert_allclose(found.probabilities, whole.probabilities, atol=1e-6)
-        best = rater.scale.high
-        history = pl.DataFrame({"persona_id": personas["persona_id"][:1]}).with_columns(
-            item_id=pl.lit("ml:1"), rating=pl.lit(best)
-        )
-        expected = rater.rate(personas, items, history, pairs=np.array([[0, 1]]))
-        memory = np.array([[0, -1]]), np.array([[best, 0.0]])
-        found = bound.rate(np.array([0]), np.array([1]), *memory)
-        np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=1e-6)
+    # `bind` gives the same ratings, without a memory and with one.
+    bound = bind(rater, personas, items)
+    who, what = all_pairs(3, 4).T
+    found = bound.rate(who, what, np.full((12, 0), -1), np.zeros((12, 0)))
+    assert list(found.status) == list(whole.status), "`bind` gives the same statuses"
+    np.testing.assert_allclose(found.probabilities, whole.probabilities, atol=1e-6)
+    best = rater.scale.high
+    history = pl.DataFrame({"persona_id": personas["persona_id"][:1]}).with_columns(
+        item_id=pl.lit("ml:1"), rating=pl.lit(best)
+    )
+    expected = rater.rate(personas, items, history, pairs=np.array([[0, 1]]))
+    memory = np.array([[0, -1]]), np.array([[best, 0.0]])
+    found = bound.rate(np.array([0]), np.array([1]), *memory)
+    np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=1e-6)
 
-    def test_no_pair_gives_no_rating(self) -> None:
-        """Zero pairs are not an error."""
-        pairs = np.zeros((0, 2), dtype=np.int64)
-        batch = self.make().rate(contract_personas(), contract_items(), pairs=pairs)
-        assert len(batch) == len(batch.status) == 0
+    # Zero pairs are not an error.
+    pairs = np.zeros((0, 2), dtype=np.int64)
+    batch = rater.rate(personas, items, pairs=pairs)
+    assert len(batch) == len(batch.status) == 0, "no pairs, no ratings"
 
-    def test_facts_name_the_rater_and_are_plain_data(self) -> None:
-        """`metadata` goes into manifests and reports."""
-        rater = self.make()
-        facts = rater.metadata()
-        assert facts["rater"] == rater.name
-        assert isinstance(facts["fitted"], dict)
-        assert isinstance(facts["by_hand"], dict)
-        assert orjson.dumps(facts)
+    # `metadata` goes into manifests and reports.
+    facts = rater.metadata()
+    assert facts["rater"] == rater.name, "`metadata` names the rater"
+    assert isinstance(facts["fitted"], dict), "`metadata` has the object `fitted`"
+    assert isinstance(facts["by_hand"], dict), "`metadata` has the object `by_hand`"
+    assert orjson.dumps(facts), "`metadata` is plain data"

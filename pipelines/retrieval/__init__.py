@@ -10,10 +10,9 @@
 from pipelines.retrieval._embedding import EmbeddingRetriever, item_vectors
 from pipelines.retrieval._features import FeatureRetriever, ItemFeatures
 from pipelines.retrieval._protocol import Retriever, latest, newest_best
-from pipelines.retrieval._registry import RETRIEVERS, NoRetriever, RecentRetriever, open_retriever
+from pipelines.retrieval._registry import NoRetriever, RecentRetriever, open_retriever
 
 __all__ = [
-    "RETRIEVERS",
     "EmbeddingRetriever",
     "FeatureRetriever",
     "ItemFeatures",

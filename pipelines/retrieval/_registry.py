@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipelines.errors import ConfigError
-from pipelines.hints import nearest
 from pipelines.retrieval._protocol import Floats, Ints, Retriever, latest
 from pipelines.scales import SCALES, RatingScale
+from pipelines.seams import RETRIEVERS
 
 if TYPE_CHECKING:
     import polars as pl
@@ -45,8 +45,46 @@ class RecentRetriever:
         return latest(histories, k)
 
 
-#: Names that `open_retriever` takes.
-RETRIEVERS = ("none", "recent", "features", "embedding", "graph")
+def feature_retriever(
+    items: pl.DataFrame, item_stats: pl.DataFrame | None, scale: RatingScale
+) -> Retriever:
+    """Retriever by features; without ``item_stats`` no mean rating is compared."""
+    from pipelines.retrieval._features import FeatureRetriever, ItemFeatures
+
+    return FeatureRetriever(ItemFeatures.of(items, item_stats, scale))
+
+
+def embedding_retriever(items: pl.DataFrame, item_embeddings: pl.DataFrame | None) -> Retriever:
+    """Retriever by text vectors; ConfigError without any."""
+    from pipelines.retrieval._embedding import EmbeddingRetriever, item_vectors
+
+    if item_embeddings is None or not item_embeddings.height:
+        raise ConfigError(
+            "there are no item embeddings",
+            where="retriever 'embedding'",
+            hint="give item_embeddings, or use the retriever 'features'",
+        )
+    return EmbeddingRetriever(item_vectors(items, item_embeddings))
+
+
+def graph_retriever(items: pl.DataFrame, release: Any) -> Retriever:
+    """Retriever by paths in the release's graph; ConfigError without one."""
+    from pipelines.config import GraphSettings
+    from pipelines.retrieval._graph import GraphRetriever
+
+    if release is None or "graph_triples" not in release:
+        raise ConfigError(
+            "there is no graph",
+            where="retriever 'graph'",
+            hint="give a release with the table graph_triples",
+        )
+    triples = release["graph_triples"].lazy()
+    dataset = getattr(release["graph_triples"], "dataset", "movies.graph_triples")
+    made = getattr(release, "settings", {}).get("graph", {})
+    known = {key: made[key] for key in GraphSettings.model_fields if key in made}
+    return GraphRetriever.of(
+        items, triples, dataset.rpartition(".")[0], GraphSettings.model_validate(known)
+    )
 
 
 def open_retriever(
@@ -63,7 +101,8 @@ def open_retriever(
     Parameters
     ----------
     name
-        ``none``, ``recent``, ``features``, ``embedding`` or ``graph``.
+        ``none``, ``recent``, ``features``, ``embedding``, ``graph``, or one of your own, whose
+        parameters name what it needs of the following.
     items
         The items, ordered by ``item_id``: item n is row n.
     item_stats
@@ -73,7 +112,6 @@ def open_retriever(
     release
         For `graph`: a release (of ``sim``), or a mapping of table names to frames, with
         ``graph_triples``.
-
     scale
         Of the means in `item_stats`: that of the domain's interactions.
 
@@ -82,39 +120,12 @@ def open_retriever(
     ConfigError
         If there is no such retriever (naming the nearest), or what it needs is not given.
     """
-    if name == "none":
-        return NoRetriever()
-    if name == "recent":
-        return RecentRetriever()
-    if name == "features":
-        from pipelines.retrieval._features import FeatureRetriever, ItemFeatures
-
-        return FeatureRetriever(ItemFeatures.of(items, item_stats, scale))
-    if name == "embedding":
-        from pipelines.retrieval._embedding import EmbeddingRetriever, item_vectors
-
-        if item_embeddings is None or not item_embeddings.height:
-            raise ConfigError(
-                "there are no item embeddings",
-                where="retriever 'embedding'",
-                hint="give item_embeddings, or use the retriever 'features'",
-            )
-        return EmbeddingRetriever(item_vectors(items, item_embeddings))
-    if name == "graph":
-        from pipelines.config import GraphSettings
-        from pipelines.retrieval._graph import GraphRetriever
-
-        if release is None or "graph_triples" not in release:
-            raise ConfigError(
-                "there is no graph",
-                where="retriever 'graph'",
-                hint="give a release with the table graph_triples",
-            )
-        triples = release["graph_triples"].lazy()
-        dataset = getattr(release["graph_triples"], "dataset", "movies.graph_triples")
-        made = getattr(release, "settings", {}).get("graph", {})
-        known = {key: made[key] for key in GraphSettings.model_fields if key in made}
-        return GraphRetriever.of(
-            items, triples, dataset.rpartition(".")[0], GraphSettings.model_validate(known)
-        )
-    raise ConfigError("unknown retriever", where=repr(name), hint=nearest(name, RETRIEVERS))
+    offered = {
+        "items": items,
+        "item_stats": item_stats,
+        "item_embeddings": item_embeddings,
+        "release": release,
+        "scale": scale,
+    }
+    opened: Retriever = RETRIEVERS.open(name, offered=offered)
+    return opened

@@ -5,6 +5,7 @@
 ['movielens', 'tmdb']
 """
 
+from pipelines.seams import SOURCES
 from pipelines.sources._ingest import (
     ingest,
     ingest_build,
@@ -13,7 +14,6 @@ from pipelines.sources._ingest import (
     rejected_rows,
 )
 from pipelines.sources._protocol import (
-    SOURCES,
     RawTable,
     Source,
     Workspace,

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pipelines.config import Settings
-from pipelines.errors import ConfigError, SourceError
+from pipelines.errors import SourceError
 from pipelines.licences import Licence
-from pipelines.plugins import LazyClasses, plugin_class
+from pipelines.seams import PUBLISHERS, SOURCES
 from pipelines.sources._folders import has_folder
 from pipelines.sources._rejects import Fault, RejectLog, first_fault
 from pipelines.sources.formats.files import Original, UnpackLimits, any_file
@@ -250,36 +250,11 @@ class Source(ABC):
         return True
 
 
-#: In the order of ingest: a source comes after those whose tables it needs.
-SOURCES: Mapping[str, type[Source]] = LazyClasses(
-    {
-        "movielens": "pipelines.sources.movielens:MovielensSource",
-        "tmdb": "pipelines.sources.tmdb:TmdbSource",
-        "steam": "pipelines.sources.steam:SteamSource",
-        "amazon": "pipelines.sources.amazon:AmazonSource",
-        "taxonomy": "pipelines.sources.taxonomy:TaxonomySource",
-        "own": "pipelines.sources.own:OwnSource",
-        "persona_files": "pipelines.sources.persona_files:PersonaFilesSource",
-    }
-)
-
-
 def open_source(name: str, settings: Settings) -> Source:
     """Return the source of this name.
 
     Raises ConfigError if there is none, listing the known ones.
     """
-    if name not in SOURCES:
-        raise ConfigError(f"unknown source {name}", hint=f"known: {', '.join(SOURCES)}")
-    declared = settings.data.own.source
-    if name != "own" or not declared:
-        return SOURCES[name](settings)
-    publisher: type[Source] = plugin_class(
-        declared,
-        {},
-        kind="source",
-        methods=("files", "read"),
-        implement="pipelines.sources.own.OwnSource",
-        group="understudy.sources",
-    )
-    return publisher(settings)
+    declared = settings.data.own.source if name == "own" else None
+    source: Source = (PUBLISHERS[declared] if declared else SOURCES[name])(settings)
+    return source

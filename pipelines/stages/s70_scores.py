@@ -28,6 +28,7 @@ from pipelines.personas import is_matched
 from pipelines.plugins import closing, code_of
 from pipelines.progress import advance, heard
 from pipelines.prompts import list_prompt_digest, rating_prompt_digest
+from pipelines.seams import RATERS
 from pipelines.seeding import combine, hash_ids
 from pipelines.stages._stage import Inputs, Report, Stage, tables
 from pipelines.store import OF_COHORT, Snapshot
@@ -280,8 +281,8 @@ def _asked(settings: Settings, domain: str) -> dict[str, Any]:
     if "surrogate" in names:
         home, version = settings.runtime.home, settings.surrogate.snapshot
         return {"surrogate": raters.surrogate_version(home, domain, version)}
-    if ":" in scoring.rater:
-        return {"rater": code_of(raters.rater_class(scoring.rater))}
+    if scoring.rater not in RATERS:
+        return {"rater": code_of(RATERS[scoring.rater])}
     return {}
 
 
@@ -305,7 +306,7 @@ def _fitted_on(name: str, inputs: Inputs) -> tuple[str, ...]:
     if name in ("llm", "replay", "ensemble"):
         return ()
     # Of the statistical rater, a persona's vector decides that persona's alone.
-    alone = () if ":" in name else ("persona_embeddings",)
+    alone = () if name not in RATERS else ("persona_embeddings",)
     return tuple(t for t in raters.needs_of(name) if t in inputs and t not in alone)
 
 
@@ -386,7 +387,7 @@ def _people_named(inputs: Inputs, ids: pl.Series) -> pl.DataFrame:
 def _vectors_for(inputs: Inputs, settings: Settings) -> pl.DataFrame:
     """Vectors that a rater is opened with: one persona's, if it can take those of others."""
     name = settings.scoring_of(inputs.domain).rater
-    every = ":" in name and not hasattr(raters.rater_class(name), "for_personas")
+    every = name not in RATERS and not hasattr(RATERS[name], "for_personas")
     ids = _ids(inputs).to_frame()
     return _of_personas(inputs["persona_embeddings"], ids if every else ids.head(1))
 

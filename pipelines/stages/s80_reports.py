@@ -10,6 +10,7 @@ from pipelines import personas, raters
 from pipelines.config import Settings
 from pipelines.domains import DOMAINS
 from pipelines.plugins import closing, code_of
+from pipelines.seams import RATERS
 from pipelines.stages._stage import Inputs, Report, Stage, tables
 from pipelines.store.files import sha256_of
 
@@ -68,8 +69,8 @@ def _identity(settings: Settings) -> dict[str, Any]:
     calibration = raters.calibration_file(settings, settings.scoring)
     if calibration is not None:
         identity["calibration"] = sha256_of(calibration)
-    if ":" in name:
-        identity["rater"] = code_of(raters.rater_class(name))
+    if name not in RATERS:
+        identity["rater"] = code_of(RATERS[name])
     return identity
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from pipelines.errors import ConfigError
 from pipelines.progress import counting
-from pipelines.raters import RATERS
+from pipelines.raters import FITTED_RATERS
 from pipelines.scales import scale_named
 from sim.ablations._cases import TESTS
 from sim.ablations._cells import common_scale
@@ -95,7 +95,7 @@ def run_suite(
     context
         A release opened for the suite.
     specs
-        Raters beside those of :data:`pipelines.raters.RATERS`, which come first in any case.
+        Raters beside those of :data:`pipelines.raters.FITTED_RATERS`, which come first in any case.
     grid
         ``small`` or ``full``; see :func:`sim.ablations.configurations`.
     seeds
@@ -115,7 +115,7 @@ def run_suite(
             where=f"seeds {list(seeds)}",
             hint=f"different numbers from 0 to {draws - 1}",
         )
-    every = list(dict.fromkeys([*(RaterSpec(kind) for kind in RATERS), *specs]))
+    every = list(dict.fromkeys([*(RaterSpec(kind) for kind in FITTED_RATERS), *specs]))
     plan, asked = [], {}
     for spec in every:
         found, asked[spec.name] = configurations(

@@ -34,7 +34,7 @@ from sim.agents._protocol import (
     Replies,
     Requests,
 )
-from sim.agents._registry import BRAINS, open_brain
+from sim.agents._registry import BRAINS, brain, open_brain
 from sim.agents._remarks import RemarkReport, fault_of, remark_report
 from sim.agents._run import CODE_VERSION, Simulation, default_folder, simulate, visit
 from sim.agents._world import AgentWorld, History, ItemTexts
@@ -77,6 +77,7 @@ __all__ = [
     "VisitRow",
     "Visits",
     "assumed",
+    "brain",
     "classify_items",
     "default_folder",
     "fault_of",

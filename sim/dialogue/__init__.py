@@ -31,8 +31,8 @@ from sim.dialogue._protocol import (
 )
 from sim.dialogue._run import BLOCK, Played, play
 from sim.dialogue._sessions import MAX_FACETS, Rules, Sessions
-from sim.dialogue.agents import AGENTS, open_agent
-from sim.dialogue.customers import CUSTOMERS, open_customer
+from sim.dialogue.agents import AGENTS, agent, open_agent
+from sim.dialogue.customers import CUSTOMERS, customer, open_customer
 from sim.dialogue.tools import ShoppingTools, tasks
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ __all__ = [
     "Setting",
     "ShoppingTools",
     "Views",
+    "agent",
+    "customer",
     "open_agent",
     "open_customer",
     "play",

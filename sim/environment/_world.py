@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.errors import ConfigError, ContractError, ReleaseError
-from pipelines.hints import nearest
 from pipelines.packaged import SAMPLE_HOME
 from pipelines.paths import ObjectPath
 from pipelines.renames import current_setting
 from pipelines.retrieval import Retriever, open_retriever
+from pipelines.seams import RATERS
 from sim._release import Release, open_release
 from sim.environment._catalogue import Cast, Catalogue, Exposures
 from sim.environment._people import known_items, persona_traits
@@ -85,7 +85,7 @@ class World:
         rater
             As of :func:`sim.environment.open_rater`.
         retriever
-            A name of :data:`pipelines.retrieval.RETRIEVERS`, or a retriever over the same items.
+            A name of :data:`pipelines.seams.RETRIEVERS`, or a retriever over the same items.
 
         Raises
         ------
@@ -135,7 +135,7 @@ def open_rater(
     Parameters
     ----------
     rater
-        A name of :data:`pipelines.raters.OPENED` or ``module:Class``: opened with the scale, seed
+        A name of :data:`pipelines.seams.RATERS`: opened with the scale, seed
         and prompts that the release was scored with, so that a persona here is as lenient as in
         ``preference_scores``. ``llm`` asks the engine of the release's settings, or, if it was
         scored without a model, of the present ones. Or a rater, an engine, or the result of
@@ -191,9 +191,7 @@ def _opened(rater: str | Engine, release: Release, items: pl.DataFrame) -> Rater
     from pipelines.config import ScoringSettings, Settings, load_settings
 
     name = current_setting(rater, "rater") if isinstance(rater, str) else "llm"
-    own = ":" in name
-    if not own and name not in raters.OPENED:
-        raise ConfigError("unknown rater", where=repr(name), hint=nearest(name, raters.OPENED))
+    needs = raters.needs_of(name, optional=False)
     made = release.settings
     known = ScoringSettings.model_fields
     scoring = {k: v for k, v in made.get("scoring", {}).items() if k in known}
@@ -210,8 +208,8 @@ def _opened(rater: str | Engine, release: Release, items: pl.DataFrame) -> Rater
         named = made.get("engine", {}).get("kind", "none") != "none"
         engine = {"engine": made["engine"]} if named else {}
         settings = load_settings(overrides={"scoring": scoring, **engine})
-    if not own:
-        release.require(*raters.needs_of(name, optional=False))
+    if name in RATERS:
+        release.require(*needs)
     tables: dict[str, Any] = {}
     for table in raters.needs_of(name):
         if table in release and table != "items":

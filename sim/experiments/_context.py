@@ -292,12 +292,7 @@ class _Deferred:
 
 def _asks(name: str) -> bool:
     """Whether a brain's class takes an engine; the class is not instantiated."""
-    from pipelines import plugins
-
-    cls = plugins.plugin_class(
-        name, BRAINS, kind="brain", methods=("open",), implement="sim.agents.Brain"
-    )
-    return "engine" in inspect.signature(cls).parameters
+    return "engine" in inspect.signature(BRAINS[name]).parameters
 
 
 def _digest(rows: pl.DataFrame) -> str:

@@ -8,33 +8,39 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pipelines import plugins
 from pipelines.errors import ConfigError
 from pipelines.packaged import packaged_yaml
+from pipelines.plugins import Registry
 from pipelines.progress import advance
 from pipelines.study import Claim, Plot, Row, Study, TooFew
 from sim.agents import ASSUMED_FILE
 from sim.experiments._context import ExperimentContext
 
-#: The project's experiments in the order of reports: each is the function of this name in the
-#: module ``sim.experiments._<name>``, imported on first use.
-EXPERIMENTS = (
-    "believability",
-    "rating",
-    "distribution",
-    "strategies",
-    "enhancement",
-    "bubble",
-    "causal",
-    "traits",
-    "exposure",
-    "reviews",
-    "thumbnails",
-    "hallucination",
-    "offline",
-    "feeling",
-    "judge",
-    "cost",
+#: In the order of reports: each is the function of this name in ``sim.experiments._<name>``.
+EXPERIMENTS = Registry(
+    "experiment",
+    {
+        name: f"sim.experiments._{name}:{name}"
+        for name in (
+            "believability",
+            "rating",
+            "distribution",
+            "strategies",
+            "enhancement",
+            "bubble",
+            "causal",
+            "traits",
+            "exposure",
+            "reviews",
+            "thumbnails",
+            "hallucination",
+            "offline",
+            "feeling",
+            "judge",
+            "cost",
+        )
+    },
+    group="understudy.experiments",
 )
 #: Sentence on the intervals of an experiment that states no other.
 LEGEND = (
@@ -139,7 +145,7 @@ def experiment(
     version: str = "1",
     legend: str = LEGEND,
 ) -> Callable[[Callable[..., None]], Experiment]:
-    """Decorator that makes an :class:`Experiment` of a function, named as the function.
+    """Decorator that registers an :class:`Experiment` under its function's name.
 
     The function takes a :class:`pipelines.study.Study` and an :class:`ExperimentContext`, adds rows
     and comparisons to the study, and raises :class:`pipelines.study.TooFew` (``Study.require``).
@@ -153,7 +159,7 @@ def experiment(
     """
 
     def decorate(function: Callable[..., None]) -> Experiment:
-        return Experiment(
+        made = Experiment(
             function.__name__,
             question,
             paper,
@@ -165,6 +171,7 @@ def experiment(
             version,
             legend,
         )
+        return made if made.name in EXPERIMENTS else EXPERIMENTS.register(made.name)(made)
 
     return decorate
 
@@ -183,16 +190,10 @@ def paper_rows(name: str) -> list[Row]:
     ]
 
 
-def experiment_names() -> list[str]:
-    """Names of the experiments, ours in the order of reports, then those of entry points."""
-    others = plugins.plugin_names("understudy.experiments")
-    return [*EXPERIMENTS, *(name for name in others if name not in EXPERIMENTS)]
-
-
 def open_experiment(name: str, **options: Any) -> Experiment:
     """An experiment by name.
 
-    A name is one of `experiment_names`, ``module:function`` or ``path/to/file.py:function``;
+    A name is one of `EXPERIMENTS`, or that of your own (:class:`pipelines.plugins.Registry`);
     options are keyword arguments of the function.
 
     Raises
@@ -201,14 +202,11 @@ def open_experiment(name: str, **options: Any) -> Experiment:
         If there is none of that name (naming the nearest), it is no function with the decorator
         :func:`experiment`, or an option is unknown.
     """
-    own = {name: f"sim.experiments._{name}:{name}" for name in EXPERIMENTS}
-    target, where = plugins.plugin_object(
-        name, own, kind="experiment", group="understudy.experiments"
-    )
+    target = EXPERIMENTS[name]
     if not isinstance(target, Experiment):
         raise ConfigError(
             "not an experiment",
-            where=where,
+            where=name,
             hint="decorate a function with sim.experiments.experiment",
         )
     return target.configure(**options)
@@ -223,7 +221,7 @@ def chosen_names(names: Sequence[str]) -> list[str]:
         raise ConfigError(
             "no experiment is named", where="understudy experiment", hint="names of `list`, or all"
         )
-    named = [n for name in names for n in (experiment_names() if name == "all" else [name])]
+    named = [n for name in names for n in (EXPERIMENTS.names() if name == "all" else [name])]
     return list(dict.fromkeys(named))
 
 

@@ -139,9 +139,9 @@ def list_(call: cli.Call) -> None:
 
     JSON: [{"name", "question", "anchor", "figures"}].
     """
-    from sim.experiments import experiment_names, open_experiment
+    from sim.experiments import EXPERIMENTS, open_experiment
 
-    rows = [open_experiment(name) for name in experiment_names()]
+    rows = [open_experiment(name) for name in EXPERIMENTS.names()]
 
     def render(screen: Console) -> None:
         cells = [(e.name, e.question, e.paper) for e in rows]

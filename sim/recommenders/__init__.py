@@ -29,8 +29,7 @@ from sim.recommenders._registry import (
     RECOMMENDERS,
     CheckedRecommender,
     open_recommender,
-    plugin_names,
-    recommender_class,
+    recommender,
 )
 
 __all__ = [
@@ -62,9 +61,8 @@ __all__ = [
     "open_recommender",
     "people_release",
     "persona_users",
-    "plugin_names",
     "rating_stats",
-    "recommender_class",
+    "recommender",
     "text_vectors",
     "with_feedback",
 ]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from pipelines import plugins
 from pipelines.errors import ConfigError, ContractError, UnderstudyError
+from pipelines.plugins import Registry
 from sim.environment import Cast, Catalogue
 from sim.recommenders._protocol import Ints, Recommender, checked_request
 
@@ -18,34 +18,36 @@ if TYPE_CHECKING:
 
     from sim._release import Release
 
-#: Entry-point group of recommenders in other distributions: name = ``module:Class``.
-GROUP = "understudy.recommenders"
-
-#: Modules of the project's own recommenders by name; imported on first use.
-RECOMMENDERS: dict[str, str] = {
-    "random": "sim.recommenders._baselines:RandomRecommender",
-    "popular": "sim.recommenders._baselines:PopularRecommender",
-    "mean-rating": "sim.recommenders._baselines:MeanRatingRecommender",
-    "content": "sim.recommenders._baselines:ContentRecommender",
-    "item-knn": "sim.recommenders._libraries:ItemKNNRecommender",
-    "ease": "sim.recommenders._libraries:EASERecommender",
-    "als": "sim.recommenders._libraries:ALSRecommender",
-    "bpr": "sim.recommenders._libraries:BPRRecommender",
-    "multvae": "sim.recommenders._libraries:MultVAERecommender",
-    "lightgcn": "sim.recommenders._libraries:LightGCNRecommender",
-}
+RECOMMENDERS = Registry(
+    "recommender",
+    {
+        "random": "sim.recommenders._baselines:RandomRecommender",
+        "popular": "sim.recommenders._baselines:PopularRecommender",
+        "mean-rating": "sim.recommenders._baselines:MeanRatingRecommender",
+        "content": "sim.recommenders._baselines:ContentRecommender",
+        "item-knn": "sim.recommenders._libraries:ItemKNNRecommender",
+        "ease": "sim.recommenders._libraries:EASERecommender",
+        "als": "sim.recommenders._libraries:ALSRecommender",
+        "bpr": "sim.recommenders._libraries:BPRRecommender",
+        "multvae": "sim.recommenders._libraries:MultVAERecommender",
+        "lightgcn": "sim.recommenders._libraries:LightGCNRecommender",
+    },
+    group="understudy.recommenders",
+    methods=("fit", "recommend"),
+    implement="sim.recommenders.Recommender (docs/recommenders.md)",
+)
+#: Decorator that registers a recommender in this process: ``@recommender("mine")``.
+recommender = RECOMMENDERS.register
 
 #: Baselines by name, in the order in which reports show them.
 BASELINES = ("random", "popular", "mean-rating", "content")
 
 
-def open_recommender(name: str, **options: Any) -> Recommender:
+def open_recommender(name: str | type[Any], /, **options: Any) -> Recommender:
     """A recommender by name; fit it before use.
 
-    A name is one of `RECOMMENDERS`, that of an entry point of the group
-    ``understudy.recommenders``, ``module:Class``, or ``path/to/file.py:Class``; options are
-    arguments of its class. One that is not the project's own is wrapped in
-    :class:`CheckedRecommender`.
+    A name is one of `RECOMMENDERS`, or your own (:class:`pipelines.plugins.Registry`) or its
+    class, which is wrapped in :class:`CheckedRecommender`. Options are arguments of its class.
 
     Raises
     ------
@@ -53,25 +55,9 @@ def open_recommender(name: str, **options: Any) -> Recommender:
         If there is none of that name (naming the nearest), if it is no class with ``fit`` and
         ``recommend``, if an option is unknown, or if a library that it needs is not installed.
     """
-    made: Recommender = plugins.construct(recommender_class(name), f"recommender {name}", options)
-    return made if name in RECOMMENDERS else CheckedRecommender(made, name)
-
-
-def recommender_class(name: str) -> type[Any]:
-    """The class behind a name; parameters and errors as of :func:`open_recommender`."""
-    return plugins.plugin_class(
-        name,
-        RECOMMENDERS,
-        kind="recommender",
-        methods=("fit", "recommend"),
-        implement="sim.recommenders.Recommender (docs/recommenders.md)",
-        group=GROUP,
-    )
-
-
-def plugin_names() -> list[str]:
-    """Names of the entry points in the group ``understudy.recommenders``."""
-    return plugins.plugin_names(GROUP)
+    opened: Recommender = RECOMMENDERS.open(name, **options)
+    where = getattr(name, "__name__", str(name))
+    return opened if name in RECOMMENDERS else CheckedRecommender(opened, where)
 
 
 class CheckedRecommender:

@@ -107,18 +107,17 @@ def show(
     JSON: [{"recommender", "note", "baseline", "options": {name: default}, "problem"}]; problem
     says why it can't be opened, or is null.
     """
-    from sim.recommenders import BASELINES, RECOMMENDERS, open_recommender, plugin_names
-    from sim.recommenders import recommender_class as class_of
+    from sim.recommenders import BASELINES, RECOMMENDERS, open_recommender
 
     rows: list[dict[str, Any]] = []
-    for name in [*RECOMMENDERS, *plugin_names()]:
+    for name in RECOMMENDERS.names():
         row: dict[str, Any] = {"recommender": name, "note": "", "baseline": name in BASELINES}
         try:
             made = open_recommender(name)
         except ConfigError as error:
             rows.append({**row, "options": {}, "problem": str(error)})
             continue
-        parameters = inspect.signature(class_of(name)).parameters
+        parameters = inspect.signature(RECOMMENDERS[name]).parameters
         defaults = {k: p.default for k, p in parameters.items()}
         rows.append({**row, "note": made.note, "options": defaults, "problem": None})
     call.emit(rows, lambda out: _render_list(out, rows))
@@ -231,9 +230,9 @@ def _options(texts: list[str], names: list[str]) -> dict[str, dict[str, Any]]:
 
 def _open(name: str, seed: int, options: dict[str, Any]) -> Recommender:
     """Open a recommender, with the seed where it takes one."""
-    from sim.recommenders import open_recommender, recommender_class
+    from sim.recommenders import RECOMMENDERS, open_recommender
 
-    takes_seed = "seed" in inspect.signature(recommender_class(name)).parameters
+    takes_seed = "seed" in inspect.signature(RECOMMENDERS[name]).parameters
     return open_recommender(name, **({"seed": seed} | options if takes_seed else options))
 
 

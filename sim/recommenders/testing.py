@@ -1,96 +1,92 @@
-"""Conformance tests for recommenders: inherit, and return yours, fitted, from ``make``.
-
-The release must hold at least three personas and five items.
-"""
+"""Conformance of recommenders."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import inspect
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-import pytest
 
 from pipelines.errors import ConfigError
 from sim._release import Release
-from sim.recommenders import Recommender
+from sim.recommenders import Recommender, open_recommender
 
-__all__ = ["RecommenderContract"]
+__all__ = ["check_recommender"]
 
 
-class RecommenderContract(ABC):
-    """Behaviour required of every :class:`sim.recommenders.Recommender`."""
+def check_recommender(
+    chosen: str | type[Any] | Callable[[Release], Recommender], release: Release
+) -> None:
+    """Check what is required of every :class:`sim.recommenders.Recommender`.
 
-    @abstractmethod
-    def make(self, release: Release) -> Recommender:
-        """The recommender under test, fitted on the release."""
+    `chosen` is a name, a class, or a function that returns a recommender fitted on a release. The
+    release holds at least three personas and five items. AssertionError names what is wrong.
+    """
 
-    def test_it_says_what_it_is(self, release: Release) -> None:
-        """A name for tables and a sentence for people."""
-        made = self.make(release)
-        assert made.name
-        assert made.note.endswith(".")
+    def fitted() -> Recommender:
+        opened = isinstance(chosen, str) or inspect.isclass(chosen)
+        return open_recommender(chosen).fit(release) if opened else chosen(release)
 
-    def test_equal_fits_give_equal_lists(self, release: Release) -> None:
-        """A fit depends on the data and the seed alone."""
-        lists = [self.make(release).recommend([0, 1, 2], 5).tolist() for _ in range(2)]
-        assert lists[0] == lists[1]
+    made = fitted()
 
-    def test_given_interactions_are_fitted_on(self, release: Release) -> None:
-        """Rows of users, items and ratings take the place of the training split."""
-        rows = release["interactions"].polars(["user_id", "item_id", "rating"])
-        made = self.make(release)
-        assert made.fit(release, interactions=rows) is made
-        assert made.recommend([0], 3).shape == (1, 3)
+    # A name for tables and a sentence for people.
+    assert made.name, "it has a name"
+    assert made.note.endswith("."), "its note is a sentence"
 
-    def test_lists_hold_distinct_items_of_the_release(self, release: Release) -> None:
-        """As many numbers per user as asked for, none twice."""
-        lists = self.make(release).recommend([0, 1, 2], 4)
-        assert lists.shape == (3, 4)
-        assert lists.dtype == np.int64
-        assert ((lists >= 0) & (lists < len(release["items"]))).all()
-        assert all(len(set(row)) == 4 for row in lists.tolist())
+    # A fit depends on the data and the seed alone.
+    lists = [one.recommend([0, 1, 2], 5).tolist() for one in (made, fitted())]
+    assert lists[0] == lists[1], "equal fits give equal lists"
 
-    def test_seen_items_are_not_recommended(self, release: Release) -> None:
-        """The best items are left out once they are seen."""
-        made = self.make(release)
-        first = made.recommend([0, 1], 2)
-        seen = np.array([[first[0, 0], first[0, 1]], [first[1, 0], -1]])
-        again = made.recommend([0, 1], 4, seen=seen, ratings=np.where(seen >= 0, 3.0, np.nan))
-        assert not set(again[0].tolist()) & set(first[0].tolist())
-        assert int(first[1, 0]) not in again[1].tolist()
+    # Rows of users, items and ratings take the place of the training split.
+    rows = release["interactions"].polars(["user_id", "item_id", "rating"])
+    other = fitted()
+    assert other.fit(release, interactions=rows) is other, "`fit` returns it"
+    assert other.recommend([0], 3).shape == (1, 3), "shape is (users, k)"
 
-    def test_when_everything_is_seen_nothing_is_recommended(self, release: Release) -> None:
-        """-1 pads a list that nothing is left for."""
-        items = len(release["items"])
-        seen = np.arange(items - 1)[None, :]
-        ratings = np.full(seen.shape, 3.0)
-        lists = self.make(release).recommend([0], 3, seen=seen, ratings=ratings)
-        assert lists.tolist() == [[items - 1, -1, -1]]
+    # As many numbers per user as asked for, none twice.
+    lists = made.recommend([0, 1, 2], 4)
+    assert lists.shape == (3, 4), "shape is (users, k)"
+    assert lists.dtype == np.int64, "item numbers are int64"
+    assert ((lists >= 0) & (lists < len(release["items"]))).all(), "items are of the release"
+    assert all(len(set(row)) == 4 for row in lists.tolist()), "items are distinct"
 
-    def test_a_list_does_not_depend_on_who_else_asks(self, release: Release) -> None:
-        """A batch is what its users get one by one."""
-        made = self.make(release)
-        batch = made.recommend([2, 0, 1], 5)
-        single = [made.recommend([user], 5)[0].tolist() for user in (2, 0, 1)]
-        assert batch.tolist() == single
+    # The best items are left out once they are seen.
+    first = made.recommend([0, 1], 2)
+    seen = np.array([[first[0, 0], first[0, 1]], [first[1, 0], -1]])
+    again = made.recommend([0, 1], 4, seen=seen, ratings=np.where(seen >= 0, 3.0, np.nan))
+    assert not set(again[0].tolist()) & set(first[0].tolist()), "seen items are left out"
+    assert int(first[1, 0]) not in again[1].tolist(), "seen items are left out"
 
-    def test_the_same_question_has_the_same_answer(self, release: Release) -> None:
-        """Repeated calls draw nothing anew."""
-        made = self.make(release)
-        assert made.recommend([0, 1], 3).tolist() == made.recommend([0, 1], 3).tolist()
+    # -1 pads a list that nothing is left for.
+    items = len(release["items"])
+    seen = np.arange(items - 1)[None, :]
+    ratings = np.full(seen.shape, 3.0)
+    lists = made.recommend([0], 3, seen=seen, ratings=ratings)
+    assert lists.tolist() == [[items - 1, -1, -1]], "-1 pads a list"
 
-    def test_a_shorter_list_is_the_head_of_a_longer_one(self, release: Release) -> None:
-        """Places do not depend on k."""
-        made = self.make(release)
-        assert made.recommend([0], 2).tolist() == made.recommend([0], 5)[:, :2].tolist()
+    # A batch is what its users get one by one.
+    batch = made.recommend([2, 0, 1], 5)
+    single = [made.recommend([user], 5)[0].tolist() for user in (2, 0, 1)]
+    assert batch.tolist() == single, "a batch is what its users get one by one"
 
-    def test_who_and_what_is_not_there_is_named(self, release: Release) -> None:
-        """Unknown users and items, and histories of another shape, are errors of one line."""
-        made = self.make(release)
-        for users, options in (
-            ([10**6], {}),
-            ([0], {"seen": [[10**6]]}),
-            ([0, 1], {"seen": [[1]]}),
-        ):
-            with pytest.raises(ConfigError, match=made.name):
-                made.recommend(users, 2, **options)
+    # Repeated calls draw nothing anew.
+    lists = [made.recommend([0, 1], 3).tolist() for _ in range(2)]
+    assert lists[0] == lists[1], "a second call gives the same lists"
+
+    # Places do not depend on k.
+    head = made.recommend([0], 5)[:, :2].tolist()
+    assert made.recommend([0], 2).tolist() == head, "a shorter list is the head of a longer one"
+
+    # Unknown users and items, and histories of another shape, are errors of one line.
+    for users, options in (
+        ([10**6], {}),
+        ([0], {"seen": [[10**6]]}),
+        ([0, 1], {"seen": [[1]]}),
+    ):
+        error = ""
+        try:
+            made.recommend(users, 2, **options)
+        except ConfigError as raised:
+            error = str(raised)
+        assert made.name in error, f"users {users}, {options}: {error!r}"

@@ -26,13 +26,16 @@ EXTRAS = dict(
 ARGUMENTS = {
     "language_model_rater.py": ["{model}"],
     "own_data.py": ["{folder}/data"],
+    "own_source.py": ["{folder}/data"],
 }
 SAYS = {
     "first_recommender.py": "mean-rating  mean rating ",
     "language_model_rater.py": "a language model.",
     "own_data.py": "understudy run --domain recipes --items ",
+    "own_experiment.py": "Do agents watch more of what is popular?",
     "own_rater.py": ".0",
     "own_recommender.py": "newest   NDCG@20 ",
+    "own_source.py": "'raw.own_ratings': 3",
 }
 
 

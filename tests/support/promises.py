@@ -19,10 +19,7 @@ sys.path[:0] = [p for p in (str(REPOSITORY), str(REPOSITORY / "tests")) if p not
 from support.step_graph import steps_of_job  # noqa: E402
 
 from pipelines.domains import DOMAINS  # noqa: E402
-from pipelines.llm.engines import ENGINES  # noqa: E402
-from pipelines.personas import WRITERS  # noqa: E402
-from pipelines.raters import OPENED  # noqa: E402
-from pipelines.sources import SOURCES  # noqa: E402
+from pipelines.seams import ENGINES, RATERS, SOURCES, WRITERS  # noqa: E402
 
 __all__ = ["FAULTS", "PAGE", "SUBJECTS", "Fault", "page", "step_kinds"]
 
@@ -50,7 +47,7 @@ SUBJECTS: dict[str, Callable[[], list[str]]] = {
     "steps": lambda: [step for job in JOBS for step in steps_of_job(job)],
     "sources": lambda: list(SOURCES),
     "engines": lambda: list(ENGINES),
-    "raters": lambda: list(OPENED),
+    "raters": lambda: list(RATERS),
     "writers": lambda: list(WRITERS),
 }
 

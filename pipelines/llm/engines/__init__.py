@@ -20,13 +20,12 @@ from pipelines.llm.engines._protocol import (
     Role,
     Sampling,
 )
-from pipelines.llm.engines._registry import ENGINES, TRIAL_RATING, check_engine, load_engine
+from pipelines.llm.engines._registry import TRIAL_RATING, check_engine, load_engine
 from pipelines.llm.engines.choices import answer_fault
 from pipelines.llm.engines.constraints import request_fault
 from pipelines.statuses import STATUSES, Status
 
 __all__ = [
-    "ENGINES",
     "STATUSES",
     "TRIAL_RATING",
     "Answer",

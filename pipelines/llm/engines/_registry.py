@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import closing
 from typing import Protocol
 
@@ -10,7 +9,7 @@ from pipelines.config import EngineSettings, ServingSettings
 from pipelines.errors import ConfigError, EngineError
 from pipelines.llm.engines._protocol import Choice, Engine, Message, Request
 from pipelines.llm.engines.checkpoints import find_checkpoint
-from pipelines.plugins import LazyClasses
+from pipelines.seams import ENGINES
 
 
 class EngineClass(Protocol):
@@ -23,18 +22,6 @@ class EngineClass(Protocol):
         the model can't be loaded or the server can't be reached.
         """
 
-
-#: Engine classes by the name that ``engine.kind`` takes.
-ENGINES: Mapping[str, EngineClass] = LazyClasses(
-    {
-        "transformers": "pipelines.llm.engines.transformers:TransformersEngine",
-        "vllm": "pipelines.llm.engines.vllm:VllmEngine",
-        "vllm_server": "pipelines.llm.engines.vllm_server:VllmServerEngine",
-        "openai": "pipelines.llm.engines.openai:OpenAIEngine",
-        "guidance": "pipelines.llm.grammars.engine:GuidanceEngine",
-        "scripted": "pipelines.llm.engines.scripted:ScriptedEngine",
-    }
-)
 
 #: Kinds that read a checkpoint on this machine, and those that can't do without ``engine.model``.
 _ON_DISK = frozenset({"transformers", "vllm", "vllm_server", "guidance"})
@@ -117,12 +104,11 @@ def _class_of(engine: EngineSettings) -> EngineClass:
             where="engine.kind is none",
             hint=f"set engine.kind to one of {', '.join(ENGINES)}",
         )
-    if engine.kind not in ENGINES:
-        raise ConfigError(f"unknown engine {engine.kind}", hint=f"known: {', '.join(ENGINES)}")
     if engine.kind in _NEED_MODEL and not engine.model:
         raise ConfigError(
             f"the engine {engine.kind} needs a model",
             where="engine.model",
             hint="the folder of a checkpoint, or the model's name on the server",
         )
-    return ENGINES[engine.kind]
+    cls: EngineClass = ENGINES[engine.kind]
+    return cls

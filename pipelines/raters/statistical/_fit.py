@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.errors import ConfigError, ContractError
-from pipelines.raters.protocol import RATERS, Floats, Ints, Rater
+from pipelines.raters.protocol import FITTED_RATERS, Floats, Ints, Rater
 from pipelines.raters.statistical._baselines import MeanRater, RandomRater
 from pipelines.raters.statistical._drawn import (
     Prior,
@@ -114,7 +114,7 @@ def fit_rater(
             seed=seed,
             taste=taste,
         )
-    raise ConfigError("unknown rater", where=name, hint=f"one of {', '.join(RATERS)}")
+    raise ConfigError("unknown rater", where=name, hint=f"one of {', '.join(FITTED_RATERS)}")
 
 
 def fit_statistical(

@@ -10,7 +10,8 @@ from pipelines.config import Settings
 from pipelines.errors import ConfigError
 from pipelines.hints import nearest
 from pipelines.llm.answers import AnswerStore
-from pipelines.raters import OPENED, Rater, needs_of, open_rater
+from pipelines.raters import Rater, needs_of, open_rater
+from pipelines.seams import RATERS
 from pipelines.seeding import uniform
 from sim.dialogue._book import Book, ChoiceSet, Ints
 from sim.dialogue._protocol import FAILED, OK, Actions, Outcomes, Views
@@ -107,8 +108,8 @@ class OracleAgent(_Seller):
     privileged = True
 
     def __init__(self, rater: str = "words", settings: Settings | None = None) -> None:
-        known = [n for n in OPENED if n not in ("ensemble", "replay")]
-        if rater not in known and ":" not in rater:
+        known = [n for n in RATERS if n not in ("ensemble", "replay")]
+        if rater in RATERS and rater not in known:
             raise ConfigError(
                 "no such rater", where=f"agent oracle, rater {rater!r}", hint=nearest(rater, known)
             )

@@ -13,8 +13,8 @@ from support.llm_server import LlmServer
 from typer.testing import CliRunner, Result
 
 from pipelines.cli.main import app
-from pipelines.llm.engines import ENGINES
 from pipelines.llm.engines.vllm import vllm_version
+from pipelines.seams import ENGINES
 
 KEY = "sk-that-no-one-may-see-51d0"
 SCALES = ["scale 0-9", "scale 1-10", "scale one-ten", "scale 1-5", "scale 0-100"]

@@ -18,7 +18,6 @@ from pipelines.llm.engines.scripted import ScriptedEngine, draw_reply
 from pipelines.llm.engines.tokens import load_tokenizer
 from pipelines.matching import (
     BIG_FIVE,
-    MATCHERS,
     History,
     Lists,
     Matcher,
@@ -29,6 +28,7 @@ from pipelines.matching import (
     open_matcher,
 )
 from pipelines.matching.testing import MatcherContract, small_world
+from pipelines.seams import MATCHERS
 
 FOREIGN = '''
 from pipelines.matching import StatisticalMatcher

@@ -12,11 +12,10 @@ from pipelines.raters import (
     EnsembleRater,
     LLMRater,
     RandomRater,
-    Rater,
     ReplayRater,
     score_pairs,
 )
-from pipelines.raters.testing import RaterContract, contract_items, contract_personas
+from pipelines.raters.testing import check_rater, contract_items, contract_personas
 
 FIVE = SCALES["1-5"]
 
@@ -32,16 +31,12 @@ def stored(rater, personas=None, items=None):
     return pl.concat(score_pairs(rater, plan, personas, items))
 
 
-class TestEnsemble(RaterContract):
-    def make(self) -> Rater:
-        return EnsembleRater([RandomRater(FIVE), LLMRater(ScriptedEngine(), FIVE)])
+def test_ensemble_conforms():
+    check_rater(EnsembleRater([RandomRater(FIVE), LLMRater(ScriptedEngine(), FIVE)]))
 
 
-class TestReplay(RaterContract):
-    """With and without stored pairs: the contract's unknown ones are `invalid`."""
-
-    def make(self) -> Rater:
-        return ReplayRater(stored(LLMRater(ScriptedEngine(), FIVE))[:7])
+def test_replay_with_and_without_stored_pairs_conforms():
+    check_rater(ReplayRater(stored(LLMRater(ScriptedEngine(), FIVE))[:7]))
 
 
 def test_an_ensemble_is_the_mean_and_says_how_far_its_members_are_apart():

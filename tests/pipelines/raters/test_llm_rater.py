@@ -12,8 +12,8 @@ from pipelines.llm.answers import AnswerStore, answer_key
 from pipelines.llm.engines import Answer, Choice
 from pipelines.llm.engines.scripted import ScriptedEngine
 from pipelines.prompts import RATING_PROMPT_VERSION
-from pipelines.raters import SCALES, LLMRater, Rater, score_pairs
-from pipelines.raters.testing import RaterContract, contract_items, contract_personas
+from pipelines.raters import SCALES, LLMRater, score_pairs
+from pipelines.raters.testing import check_rater, contract_items, contract_personas
 
 LENIENT = ServingSettings(error_budget=1.0)
 PERSONAS = pl.DataFrame(
@@ -42,14 +42,12 @@ def user_text(request):
     return next(m.content for m in reversed(request.messages) if m.role == "user")
 
 
-class TestScripted(RaterContract):
-    def make(self) -> Rater:
-        return LLMRater(ScriptedEngine(), SCALES["1-10"])
-
-
-class TestScriptedInWordsOnBooks(RaterContract):
-    def make(self) -> Rater:
-        return LLMRater(ScriptedEngine(), SCALES["one-ten"], domain="books", shots=2)
+@pytest.mark.parametrize(
+    "options", [{"scale": "1-10"}, {"scale": "one-ten", "domain": "books", "shots": 2}]
+)
+def test_scripted_rater_conforms(options):
+    options = dict(options)
+    check_rater(LLMRater(ScriptedEngine(), SCALES[options.pop("scale")], **options))
 
 
 def test_the_choice_is_over_the_scale_and_the_row_is_its_distribution():

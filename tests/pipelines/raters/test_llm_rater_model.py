@@ -13,8 +13,8 @@ from pipelines.llm.engines.chat import render
 from pipelines.llm.engines.tokens import encode_on, load_tokenizer
 from pipelines.llm.engines.transformers import TransformersEngine
 from pipelines.llm.grammars import prose
-from pipelines.raters import SCALES, LLMRater, Rater
-from pipelines.raters.testing import RaterContract, contract_items, contract_personas
+from pipelines.raters import SCALES, LLMRater
+from pipelines.raters.testing import check_rater, contract_items, contract_personas
 
 SERVING = ServingSettings(device="cpu", window=64)
 
@@ -34,13 +34,8 @@ def tokenizer(tiny_model):
     return load_tokenizer(tiny_model)
 
 
-class TestTinyModel(RaterContract):
-    @pytest.fixture(autouse=True)
-    def _opened(self, engine, tokenizer):
-        self.engine, self.tokenizer = engine, tokenizer
-
-    def make(self) -> Rater:
-        return LLMRater(self.engine, SCALES["1-10"], serving=SERVING, tokenizer=self.tokenizer)
+def test_tiny_model_conforms(engine, tokenizer):
+    check_rater(LLMRater(engine, SCALES["1-10"], serving=SERVING, tokenizer=tokenizer))
 
 
 def plain_logprob(model, prompt, answer):

@@ -23,7 +23,7 @@ from pipelines.raters import (
     consistency_markdown,
     score_pairs,
 )
-from pipelines.raters.testing import RaterContract, contract_items, contract_personas
+from pipelines.raters.testing import check_rater, contract_items, contract_personas
 
 HUNDRED = SCALES["0-100"]
 #: Two sets of the conformance items; `ml:2` is in both, `ml:999999999` in none.
@@ -76,26 +76,18 @@ def persona(likes=(), dislikes=(), name="persona:a:0"):
     )
 
 
-class TestFacets(RaterContract):
-    def make(self) -> Rater:
-        return FacetRater(SETS, FACETS, HUNDRED, seed=3)
-
-
-class TestText(RaterContract):
-    def make(self) -> Rater:
-        return TextRater(SETS, ITEM_VECTORS, PERSONA_VECTORS, HUNDRED)
-
-
-class TestWords(RaterContract):
-    def make(self) -> Rater:
-        return WordsRater(SETS, FACETS, RATED, HUNDRED)
-
-
-class TestListwise(RaterContract):
-    def make(self) -> Rater:
-        return ListwiseRater(
-            ScriptedEngine(), HUNDRED, choice_set_items=SETS, catalogue=contract_items()
-        )
+@pytest.mark.parametrize(
+    "rater",
+    [
+        FacetRater(SETS, FACETS, HUNDRED, seed=3),
+        TextRater(SETS, ITEM_VECTORS, PERSONA_VECTORS, HUNDRED),
+        WordsRater(SETS, FACETS, RATED, HUNDRED),
+        ListwiseRater(ScriptedEngine(), HUNDRED, choice_set_items=SETS, catalogue=contract_items()),
+    ],
+    ids=lambda rater: rater.name,
+)
+def test_rater_of_products_conforms(rater: Rater):
+    check_rater(rater)
 
 
 def test_a_distribution_has_its_mean_and_a_spread_of_four_points():

@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.errors import ConfigError, ContractError
 from pipelines.raters import (
-    RATERS,
+    FITTED_RATERS,
     SCALES,
     MeanRater,
     RandomRater,
@@ -16,7 +16,7 @@ from pipelines.raters import (
     RatingBatch,
     fit_rater,
 )
-from pipelines.raters.testing import RaterContract
+from pipelines.raters.testing import check_rater
 
 
 @pytest.fixture(scope="module")
@@ -29,34 +29,31 @@ def fitted(small_world):
     )
 
 
-class FittedContract(RaterContract):
-    @pytest.fixture(autouse=True)
-    def _fitted(self, fitted):
-        self.fitted = fitted
+@pytest.mark.parametrize(
+    ("name", "scale", "text"),
+    [("statistical", "1-10", True), ("statistical", "1-5", False), ("mean", "0-9", False)],
+)
+def test_fitted_rater_conforms(fitted, name, scale, text):
+    check_rater(fitted(name, scale, text))
 
 
-class TestStatisticalOnTen(FittedContract):
-    def make(self) -> Rater:
-        return self.fitted("statistical", "1-10", True)
+class Skewed(RandomRater):
+    """Its first answer is more probable, and no other less."""
+
+    def rate(self, *tables, **options):
+        batch = super().rate(*tables, **options)
+        return RatingBatch(batch.scale, batch.probabilities + np.eye(10)[0], batch.status)
 
 
-class TestStatisticalOnFiveWithoutText(FittedContract):
-    def make(self) -> Rater:
-        return self.fitted("statistical", "1-5", False)
-
-
-class TestMean(FittedContract):
-    def make(self) -> Rater:
-        return self.fitted("mean", "0-9", False)
-
-
-class TestRandom(RaterContract):
-    def make(self) -> Rater:
-        return RandomRater(SCALES["1-10"])
+def test_class_or_name_is_opened_and_a_fault_is_named():
+    check_rater("random")
+    check_rater(MeanRater)
+    with pytest.raises(AssertionError, match="probabilities sum to 1"):
+        check_rater(Skewed)
 
 
 def test_every_name_makes_a_rater_that_says_its_name(small_world):
-    for name in RATERS:
+    for name in FITTED_RATERS:
         rater = fit_rater(name, scale="1-10", **small_world.tables)
         assert isinstance(rater, Rater)
         assert rater.name == name

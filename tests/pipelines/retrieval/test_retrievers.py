@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from pipelines.errors import ConfigError
 from pipelines.retrieval import (
-    RETRIEVERS,
     ItemFeatures,
     Retriever,
     newest_best,
@@ -18,6 +17,7 @@ from pipelines.retrieval import (
 )
 from pipelines.retrieval.testing import RetrieverContract, contract_items, contract_queries
 from pipelines.scales import SCALES
+from pipelines.seams import RETRIEVERS
 
 ROW = np.zeros(1, np.int64)
 

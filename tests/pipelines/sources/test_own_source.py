@@ -13,6 +13,7 @@ from support.given_worlds import GivenWorld
 from pipelines.config import Settings
 from pipelines.errors import ConfigError, SourceError
 from pipelines.sources import open_source
+from pipelines.sources.testing import check_source
 from pipelines.worlds import prepare_world
 
 ITEMS = "item,title,genre\na,Soup,Thai\nb,Cake,French\n"
@@ -219,6 +220,7 @@ def test_publisher_is_a_declaration(world: GivenWorld, tmp_path: Path) -> None:
     world.write("own/RAW_recipes.csv", "nr,name,sort\n1,Soup,Thai\n")
     world.write("own/RAW_interactions.csv", "user_id,nr,stars\nu,1,4\n")
     source = {"source": f"{tmp_path}/cookbook.py:Cookbook"}
+    assert check_source(source["source"], world.folder)["raw.own_ratings"] == 1
     found = world.ingest(data={"own": source})
     assert found["raw.own_ratings"].read().row(0) == ("u", "1", 4.0, 0.0, 5.0, None)
     stats = found["raw.own_items"].manifest.stats

@@ -118,7 +118,7 @@ def test_a_folder_that_is_missing_or_no_folder_is_named(tmp_path: Path) -> None:
 
 
 def test_an_unknown_source_or_dataset_lists_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"unknown source imdb \(known: movielens, tmdb"):
+    with pytest.raises(ConfigError, match=r"unknown source: 'imdb' \(one of movielens, tmdb"):
         open_source("imdb", Settings())
     # Settings refuse the name already; this guards callers that build them without checks.
     odd = settings(tmp_path)

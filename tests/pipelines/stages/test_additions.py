@@ -15,10 +15,11 @@ from support import small_release
 
 from orchestration.definitions import build_defs
 from orchestration.naming import asset_key
-from pipelines import raters, stages
+from pipelines import stages
 from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS, PUBLISHED
 from pipelines.errors import ConfigError
+from pipelines.seams import RATERS
 from pipelines.stages import PipelineContext, build, stage_of
 from pipelines.store import Store
 
@@ -168,7 +169,7 @@ def test_rater_of_the_current_folder_is_found(
     monkeypatch.delitem(sys.modules, "my_rater", raising=False)
     name = f"{place.format(folder=tmp_path)}:RoundedUp"
     assert Settings(scoring={"rater": name}).scoring.rater == name
-    assert raters.rater_class(name).name == "rounded-up"
+    assert RATERS[name].name == "rounded-up"
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ def test_rater_of_the_current_folder_is_found(
     [
         ("nowhere:Rater", "can't be imported"),
         ("pipelines.raters:open_rater", r"open_rater is not a class \(function\)"),
-        ("pipelines.raters:ReplayRater", "needs scores, which are not available"),
+        ("pipelines.raters:ReplayRater", "missing a required argument: 'scores'"),
     ],
 )
 def test_class_that_is_no_rater_is_named(context: PipelineContext, name: str, message: str) -> None:

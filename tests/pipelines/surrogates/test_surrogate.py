@@ -12,7 +12,6 @@ from pipelines.raters import (
     KINDS,
     SCALES,
     BoundSurrogate,
-    Rater,
     RatingBatch,
     SurrogateModel,
     SurrogateRater,
@@ -21,7 +20,7 @@ from pipelines.raters import (
     cuts_of,
     ordinal,
 )
-from pipelines.raters.testing import RaterContract, contract_items, contract_personas
+from pipelines.raters.testing import check_rater, contract_items, contract_personas
 from pipelines.surrogates import Pairs, compare, fit_pairs, save_surrogate, teach, teacher_of
 
 GENRES = ["Action", "Comedy", "Drama", "Horror", "Western"]
@@ -300,13 +299,8 @@ def remembering(scores):
     return teach(teacher, personas=personas, items=items, settings=settings, ask=Planted).model
 
 
-class TestSurrogate(RaterContract):
-    @pytest.fixture(autouse=True)
-    def _model(self, remembering):
-        self.model = remembering
-
-    def make(self) -> Rater:
-        return SurrogateRater(self.model)
+def test_surrogate_conforms(remembering):
+    check_rater(SurrogateRater(remembering))
 
 
 def test_contract_covers_answers_and_refusals(remembering):

@@ -20,7 +20,6 @@ from sim.experiments import (
     Study,
     TooFew,
     chosen_names,
-    experiment_names,
     open_experiment,
     paper_rows,
     run_experiments,
@@ -52,9 +51,9 @@ def store(matched: Release, tmp_path: Path) -> Path:
 
 def test_list_has_every_experiment_with_its_question() -> None:
     found = json.loads(called("list", "--json").stdout)
-    assert [one["name"] for one in found] == experiment_names()
+    assert [one["name"] for one in found] == EXPERIMENTS.names()
     assert all(one["question"] and one["figures"] for one in found)
-    assert set(experiment_names()) <= set(EXPERIMENTS)
+    assert set(EXPERIMENTS.names()) <= set(EXPERIMENTS)
 
 
 @pytest.mark.pipeline
@@ -112,7 +111,7 @@ def test_too_little_ends_a_single_experiment_and_not_all(context: ExperimentCont
 
 def test_names_are_checked_before_anything_runs(context: ExperimentContext) -> None:
     assert chosen_names(["cost", "all"])[0] == "cost"
-    assert sorted(chosen_names(["cost", "all"])) == sorted(experiment_names())
+    assert sorted(chosen_names(["cost", "all"])) == sorted(EXPERIMENTS.names())
     with pytest.raises(ConfigError, match="no experiment is named"):
         chosen_names([])
     with pytest.raises(ConfigError, match="did you mean believability"):
@@ -144,7 +143,7 @@ def test_report_escapes_what_others_wrote(tmp_path: Path) -> None:
 
 
 def test_papers_rows_name_their_place_and_known_figures() -> None:
-    for name in experiment_names():
+    for name in EXPERIMENTS.names():
         known = open_experiment(name).figures
         for row in paper_rows(name):
             assert row.source == "paper"

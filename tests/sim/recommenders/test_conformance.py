@@ -1,15 +1,24 @@
-"""The conformance class over the whole registry, and over a plug-in from a foreign file."""
+"""Conformance of the whole registry, and of a plug-in from a foreign file."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipelines.errors import ConfigError
 from sim import Release
-from sim.recommenders import RECOMMENDERS, Recommender, open_recommender, people_release
-from sim.recommenders.testing import RecommenderContract
+from sim.recommenders import (
+    RECOMMENDERS,
+    Ints,
+    PopularRecommender,
+    Recommender,
+    open_recommender,
+    people_release,
+)
+from sim.recommenders.testing import check_recommender
 
 PLUGIN = """
 import numpy as np
@@ -53,24 +62,22 @@ def fitted(name: str, release: Release) -> Recommender:
         raise
 
 
-class TestForPersonas(RecommenderContract):
-    """Personas that are matched to nobody."""
-
-    @pytest.fixture(autouse=True)
-    def _named(self, name: str) -> None:
-        self.name = name
-
-    def make(self, release: Release) -> Recommender:
-        return fitted(self.name, release)
+def test_conforms_for_personas_that_are_matched_to_nobody(name: str, release: Release) -> None:
+    check_recommender(partial(fitted, name), release)
 
 
-class TestForPeople(RecommenderContract):
-    """Personas that are matched to a user each."""
+def test_conforms_for_personas_that_are_matched_to_a_user_each(name: str, release: Release) -> None:
+    users = [f"ml-user:{n}" for n in (7, 8, 10, 11)]
+    check_recommender(partial(fitted, name), people_release(release, users))
 
-    @pytest.fixture(autouse=True)
-    def _named(self, name: str) -> None:
-        self.name = name
 
-    def make(self, release: Release) -> Recommender:
-        users = [f"ml-user:{n}" for n in (7, 8, 10, 11)]
-        return fitted(self.name, people_release(release, users))
+def test_fault_is_named(release: Release) -> None:
+    class Restless(PopularRecommender):
+        """Turns lists of five round if somebody is alone."""
+
+        def recommend(self, users: Any, k: int, **options: Any) -> Ints:
+            lists = super().recommend(users, k, **options)
+            return lists[:, ::-1] if (len(lists), k) == (1, 5) else lists
+
+    with pytest.raises(AssertionError, match="a batch is what its users get"):
+        check_recommender(Restless, release)

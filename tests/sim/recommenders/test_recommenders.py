@@ -10,28 +10,13 @@ import pytest
 
 from pipelines.errors import ConfigError, ReleaseError
 from sim import Release, open_release
-from sim.recommenders import BASELINES, Recommender, open_recommender
-from sim.recommenders.testing import RecommenderContract
+from sim.recommenders import BASELINES, open_recommender
+from sim.recommenders.testing import check_recommender
 
 
-class TestRandom(RecommenderContract):
-    def make(self, release: Release) -> Recommender:
-        return open_recommender("random", seed=3).fit(release)
-
-
-class TestPopular(RecommenderContract):
-    def make(self, release: Release) -> Recommender:
-        return open_recommender("popular").fit(release)
-
-
-class TestMeanRating(RecommenderContract):
-    def make(self, release: Release) -> Recommender:
-        return open_recommender("mean-rating").fit(release)
-
-
-class TestContent(RecommenderContract):
-    def make(self, release: Release) -> Recommender:
-        return open_recommender("content").fit(release)
+@pytest.mark.parametrize("name", BASELINES)
+def test_baseline_conforms(name: str, release: Release) -> None:
+    check_recommender(name, release)
 
 
 def items_of(release: Release) -> list[str]:

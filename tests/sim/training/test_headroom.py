@@ -16,7 +16,7 @@ from sim import Release
 from sim.environment import World
 from sim.metrics import Played, headroom_share
 from sim.recommenders import Audience, CommonListRecommender, OracleRecommender
-from sim.recommenders.testing import RecommenderContract
+from sim.recommenders.testing import check_recommender
 from sim.training import RunSettings, train
 
 
@@ -68,13 +68,10 @@ def test_oracle_earns_more_than_the_common_list_in_the_environment(world: World)
 
 
 @pytest.mark.parametrize("kind", [OracleRecommender, CommonListRecommender])
-class TestCeiling(RecommenderContract):
-    @pytest.fixture(autouse=True)
-    def _open(self, world: World, kind: type[OracleRecommender | CommonListRecommender]) -> None:
-        self.world, self.kind = world, kind
-
-    def make(self, release: Release) -> OracleRecommender | CommonListRecommender:
-        return self.kind(self.world.rater).fit(release)
+def test_ceiling_conforms(
+    release: Release, world: World, kind: type[OracleRecommender | CommonListRecommender]
+) -> None:
+    check_recommender(lambda view: kind(world.rater).fit(view), release)
 
 
 def test_report_states_how_much_the_users_of_the_release_differ(

@@ -20,7 +20,7 @@ from pipelines.progress import stoppable
 from sim import Release, open_release
 from sim.environment import World
 from sim.recommenders import Audience, Recommender, open_recommender
-from sim.recommenders.testing import RecommenderContract
+from sim.recommenders.testing import check_recommender
 from sim.training import (
     RunSettings,
     Stopped,
@@ -253,13 +253,10 @@ def untrained(world: World) -> ItemScores:
     return network
 
 
-class TestTrainedPolicy(RecommenderContract):
-    """A policy with random weights."""
-
-    def make(self, release: Release) -> Recommender:
-        world = World.open(release)
-        metadata = Training(world, settings_for("trpo"), Path("nowhere")).metadata
-        return load_policy(policy_bytes(untrained(world), {**metadata, "steps": 0})).fit(release)
+def test_policy_with_random_weights_conforms(release: Release, world: World) -> None:
+    metadata = Training(world, settings_for("trpo"), Path("nowhere")).metadata
+    policy = policy_bytes(untrained(world), {**metadata, "steps": 0})
+    check_recommender(lambda view: load_policy(policy).fit(view), release)
 
 
 def test_a_policy_recommends_by_the_ratings_so_far(world: World) -> None:

@@ -10,15 +10,19 @@ import pytest
 
 from pipelines.config import EngineSettings, ServingSettings
 from pipelines.errors import ConfigError, EngineError
-from pipelines.llm.engines import ENGINES, load_engine
+from pipelines.llm.engines import load_engine
 from pipelines.llm.engines.checkpoints import find_checkpoint
 from pipelines.llm.engines.scripted import ScriptedEngine
+from pipelines.seams import ENGINES
 
 
-def test_every_kind_of_the_settings_is_registered() -> None:
-    kinds = EngineSettings.model_fields["kind"].annotation
-    assert {"none", *ENGINES} == set(kinds.__args__)  # type: ignore[union-attr]
+def test_kind_is_registered_or_refused_with_the_known_ones() -> None:
     assert ENGINES["scripted"] is ScriptedEngine
+    with pytest.raises(ValueError, match=r"one of transformers, .* or module:Class"):
+        EngineSettings(kind="transformer")
+    place = "pipelines.llm.engines.scripted:ScriptedEngine"
+    engine = load_engine(EngineSettings(kind=place), ServingSettings())
+    assert engine.identity.engine == "scripted"
 
 
 def test_no_engine_configured_is_said_plainly() -> None:
