@@ -148,11 +148,10 @@ def scores_stage(
         from sim.ablations import (
             RaterSpec,
             SuiteContext,
-            comparisons,
-            markdown,
-            plots_of,
             run_suite,
             scores_frame,
+            suite_pictures,
+            suite_study,
         )
 
         store = inputs.context.store
@@ -179,9 +178,9 @@ def scores_stage(
                     grid=grid,  # type: ignore[arg-type]
                     seeds=tuple(range(seeds)),
                 )
-                report.texts["table"] = markdown(result, differences=comparisons(result))
+                report.texts["table"] = suite_study(result).markdown(release=result.release)
                 report.shown.update(cells_made=result.made, cells_reused=result.reused)
-                report.plots.update(plots_of(result))
+                report.plots.update(suite_pictures(result))
                 report.checks += _checks(result)
                 stats = {"release": result.release, "counts": result.counts}
                 yield Table(dataset, [scores_frame(result)], lambda: stats, ordered=False)
@@ -233,12 +232,9 @@ def _checks(result: Any) -> list[CheckRecord]:
         f"{c.rater} {test}" for c in result.configurations
         for test, s in c.scores.items() if s.flagged
     ]  # fmt: skip
-    best, *baselines = (result.baseline(name).scores["aggregate"] for name in result.raters[:3])
-    figures = {
-        "statistical": best.score,
-        **{name: b.score for name, b in zip(result.raters[1:3], baselines, strict=True)},
-    }
-    better = all(best.low > baseline.high for baseline in baselines)
+    scores = {name: c.scores["aggregate"] for name, c in result.baselines.items()}
+    better = all(scores["statistical"].low > scores[name].high for name in ("random", "mean"))
+    figures = {name: scores[name].value for name in ("statistical", "random", "mean")}
     return [
         CheckRecord(_READABLE, not flagged, "warn", details={"flagged": flagged}),
         CheckRecord(_BETTER, better, "warn", details=figures),

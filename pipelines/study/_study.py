@@ -192,6 +192,8 @@ class Study:
     notes: list[str] = field(default_factory=list)
     #: PNG by name.
     pictures: dict[str, bytes] = field(default_factory=dict)
+    #: Wider tables that are written in place of those of rows (`csv`) and comparisons (`paired`).
+    tables: dict[str, pl.DataFrame] = field(default_factory=dict)
     #: Units, failed ones, and those left out by reason.
     counts: dict[str, int] = field(default_factory=dict)
     #: Sentence on the intervals, and a last one.
@@ -413,7 +415,7 @@ class Study:
         for name, plot in plots.items():
             self.pictures[name] = plot.png(self.rows)
 
-    def markdown(self, *, release: str, level: int = 1) -> str:
+    def markdown(self, *, release: str = "", level: int = 1) -> str:
         """The page as Markdown, with a heading of ``level``: question, claim, answer, tables."""
         from pipelines.study._page import markdown
 
@@ -429,14 +431,21 @@ def _verdict(claim: Claim, difference: Figure) -> str:
 def shown(figure: Figure | float | None) -> str:
     """A figure as text.
 
+    Half of the interval over seeds, where there is one, follows a ±.
+
     >>> shown(Figure(0.5, 0.25, 0.75)), shown(1234.5), shown(None)
     ('0.500 [0.250, 0.750]', '1234.5', '')
+    >>> shown(Figure(0.5, 0.25, 0.75, seed_low=0.4, seed_high=0.6))
+    '0.500 [0.250, 0.750] ±0.100'
     """
     if figure is None:
         return ""
     if not isinstance(figure, Figure):
         return _number(figure)
-    return f"{_number(figure.value)} [{_number(figure.low)}, {_number(figure.high)}]"
+    text = f"{_number(figure.value)} [{_number(figure.low)}, {_number(figure.high)}]"
+    if figure.seed_low is None or figure.seed_high is None:
+        return text
+    return f"{text} ±{_number((figure.seed_high - figure.seed_low) / 2)}"
 
 
 def _number(value: float) -> str:

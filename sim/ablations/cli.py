@@ -190,7 +190,7 @@ def _render(screen: Console, result: SuiteResult, files: dict[str, Path]) -> Non
             [
                 c.rater + (" (!)" if any(s.flagged for s in shown) else ""),
                 " ".join(o for o in options if o != "-"),
-                *("" if s.score != s.score else f"{s.score:.3f}" for s in shown),
+                *(f"{s.value:.3f}" if s.rated else "" for s in shown),
             ]
         )
     names = list(result.configurations[0].scores)
