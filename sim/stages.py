@@ -300,17 +300,18 @@ def simulation_stage(
                             first=number * agents,
                         )
                     )
-            rows = [visits.visit_row(run) for run in runs]
+            study = visits.visit_study(runs, world.histogram)
+            rows = visits.visit_rows(study, runs)
             said = [visits.remark_report(run, world).as_json() for run in runs]
             agree = not any(one["contradictions"] for one in said)
             details = dict(zip(recommenders, said, strict=True))
             report.checks.append(CheckRecord(_AGREE, agree, "warn", details=details))
-            report.texts["figures"] = visits.markdown(runs, rows)
-            report.shown.update(failed=sum(row.failed for row in rows), note=mind.note)
+            report.texts["figures"] = study.markdown(release=release.ref, level=2)
+            report.shown.update(failed=sum(row["failed"] for row in rows), note=mind.note)
             if people:
                 report.shown["people"] = people
-            report.plots.update(visits.pictures(runs, rows, world.histogram))
-            stats = {"figures": [row.as_json() for row in rows], "runs": [r.identity for r in runs]}
+            report.plots.update(study.pictures)
+            stats = {"figures": rows, "runs": [r.identity for r in runs]}
             for table in SIMULATED:
                 frames = (frame for run in runs for frame in run.batches(table))
                 # Agents that watch nothing remember nothing.
