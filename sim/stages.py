@@ -64,12 +64,12 @@ def trained_policy(inputs: Inputs, settings: Settings, report: Report) -> Iterat
             store.home / "training" / f"{stored.name}-{chosen.algo}-{key[:12]}",
             resume=True,
         )
-        payload = found.as_json()
-        report.texts["figures"] = found.markdown()
+        payload = found.metadata
+        report.texts["figures"] = found.study.markdown(release=found.metadata["release"], level=2)
         report.shown.update(
             language_model=payload["language_model"], folder=str(found.runs[0].folder.parent)
         )
-        report.plots.update(found.pictures())
+        report.plots.update(found.study.pictures)
         stats = {name: payload[name] for name in ("release", "note", "users")}
         stats["tables"] = {name: table.version for name, table in stored.tables.items()}
         stats["average_reward"] = found.rows[chosen.algo]["average_reward"].value

@@ -438,7 +438,7 @@ def shown(figure: Figure | float | None) -> str:
     >>> shown(Figure(0.5, 0.25, 0.75, seed_low=0.4, seed_high=0.6))
     '0.500 [0.250, 0.750] ±0.100'
     """
-    if figure is None:
+    if figure is None or (isinstance(figure, Figure) and math.isnan(figure.value)):
         return ""
     if not isinstance(figure, Figure):
         return _number(figure)
