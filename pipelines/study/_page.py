@@ -37,9 +37,7 @@ def markdown(study: Study, *, release: str, level: int = 1) -> str:
         parts.append("For context, rows of the papers (other people, items and models):")
         parts.append(_table(study, study.published))
     if study.comparisons:
-        parts.append(
-            "Paired differences (left minus right), permutation test, q by Benjamini and Hochberg:"
-        )
+        parts.append(f"{study.compared}, q by Benjamini and Hochberg:")
         parts.append(_compared(study.comparisons_frame()))
     parts.append(" ".join(f"`{name}`: {text}." for name, text in study.figures.items()))
     parts += study.notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -134,8 +134,8 @@ class Claim:
     text: str
     #: Name of the figure.
     figure: str
-    #: The row is the first that has these labels, with a language model if there is one, else
-    #: statistical.
+    #: The rows are those that have these labels, with a language model if there are such, else
+    #: statistical; the first is quoted.
     row: Mapping[str, str]
     #: Labels in which the control row differs from it, or a number such as the level of chance.
     control: Mapping[str, str] | float
@@ -196,6 +196,8 @@ class Study:
     tables: dict[str, pl.DataFrame] = field(default_factory=dict)
     #: Units, failed ones, and those left out by reason.
     counts: dict[str, int] = field(default_factory=dict)
+    #: How rows are compared, as the heading of the table of comparisons.
+    compared: str = "Paired differences (left minus right), permutation test"
     #: Sentence on the intervals, and a last one.
     legend: str = ""
     footer: str = ""
@@ -312,18 +314,29 @@ class Study:
     def answer(self) -> Answer | None:
         """What the rows say of the claim; None without a claim.
 
-        A paired difference decides where there is one, else whether the intervals are apart.
+        A paired difference decides where there is one, else whether the intervals are apart. The
+        first row that the claim is of is quoted; where there are more, the verdict counts those
+        that say the same.
         """
         claim = self.claim
         if claim is None:
             return None
-        row = self._claimed(claim)
-        value = None if row is None else row.figures.get(claim.figure)
-        if row is None or not isinstance(value, Figure):
-            reason = f" {row.note}" if row is not None and row.note else ""
+        answers = [self._answer_of(claim, row) for row in self._claimed(claim)]
+        if not answers:
+            reason = next((f" {r.note}" for r in self.rows if r.has(claim.row) and r.note), "")
             return Answer(
                 f"`{claim.figure}` was not measured.{reason}", "None: nothing was measured."
             )
+        same = sum(answer.verdict == answers[0].verdict for answer in answers)
+        if len(answers) == 1:
+            return answers[0]
+        return replace(
+            answers[0], verdict=f"{answers[0].verdict} ({same} of {len(answers)} such rows.)"
+        )
+
+    def _answer_of(self, claim: Claim, row: Row) -> Answer:
+        value = row.figures[claim.figure]
+        assert isinstance(value, Figure)
         text = f"`{claim.figure}` of {row.title} is {shown(value)}"
         text += f" (n {row.n:,})" if row.n is not None else ""
         if not isinstance(claim.control, Mapping):
@@ -343,13 +356,15 @@ class Study:
         apart = Figure(value.value, value.low - beside.high, value.high - beside.low)
         return Answer(f"{text}; not paired.", _verdict(claim, apart))
 
-    def _claimed(self, claim: Claim) -> Row | None:
-        matching = [r for r in self.rows if r.has(claim.row) and claim.figure in r.figures]
-        for source in ("model", "statistical", "baseline"):
-            for row in matching:
-                if row.source == source and isinstance(row.figures.get(claim.figure), Figure):
-                    return row
-        return matching[0] if matching else None
+    def _claimed(self, claim: Claim) -> list[Row]:
+        """Rows with the figure that a claim is of, with a language model if there are such."""
+        measured = [
+            row
+            for row in self.rows
+            if row.has(claim.row) and isinstance(row.figures.get(claim.figure), Figure)
+        ]
+        by_source = ([r for r in measured if r.source == s] for s in ("model", "statistical"))
+        return next(filter(None, by_source), [r for r in measured if r.source == "baseline"])
 
     def rows_frame(self) -> pl.DataFrame:
         """All rows, long: a line per row and figure, those of the papers last.
