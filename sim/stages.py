@@ -159,8 +159,8 @@ def scores_stage(
         if settings.scoring.rater == "llm" and settings.engine not in engines:
             engines.insert(0, settings.engine)
         specs = [RaterSpec("llm", engine) for engine in engines]
-        answers = AnswerStore(settings.runtime.home, settings.serving) if specs else None
-        try:
+        opened = AnswerStore(settings.runtime.home, settings.serving) if specs else None
+        with closing(opened) as answers:
             suite = SuiteContext.open(
                 store,
                 store.release(f"{release_name(settings, domain)}@latest"),
@@ -194,9 +194,6 @@ def scores_stage(
                 # Cells are kept one by one, under all that decides them.
                 reusable=False,
             )
-        finally:
-            if answers is not None:
-                answers.close()
 
     return Stage(
         datasets=(dataset,),
