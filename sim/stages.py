@@ -64,12 +64,12 @@ def trained_policy(inputs: Inputs, settings: Settings, report: Report) -> Iterat
             store.home / "training" / f"{stored.name}-{chosen.algo}-{key[:12]}",
             resume=True,
         )
-        payload = found.as_json()
-        report.texts["figures"] = found.markdown()
+        payload = found.metadata
+        report.texts["figures"] = found.study.markdown(release=found.metadata["release"], level=2)
         report.shown.update(
             language_model=payload["language_model"], folder=str(found.runs[0].folder.parent)
         )
-        report.plots.update(found.pictures())
+        report.plots.update(found.study.pictures)
         stats = {name: payload[name] for name in ("release", "note", "users")}
         stats["tables"] = {name: table.version for name, table in stored.tables.items()}
         stats["average_reward"] = found.rows[chosen.algo]["average_reward"].value
@@ -148,11 +148,10 @@ def scores_stage(
         from sim.ablations import (
             RaterSpec,
             SuiteContext,
-            comparisons,
-            markdown,
-            plots_of,
             run_suite,
             scores_frame,
+            suite_pictures,
+            suite_study,
         )
 
         store = inputs.context.store
@@ -160,8 +159,8 @@ def scores_stage(
         if settings.scoring.rater == "llm" and settings.engine not in engines:
             engines.insert(0, settings.engine)
         specs = [RaterSpec("llm", engine) for engine in engines]
-        answers = AnswerStore(settings.runtime.home, settings.serving) if specs else None
-        try:
+        opened = AnswerStore(settings.runtime.home, settings.serving) if specs else None
+        with closing(opened) as answers:
             suite = SuiteContext.open(
                 store,
                 store.release(f"{release_name(settings, domain)}@latest"),
@@ -179,9 +178,9 @@ def scores_stage(
                     grid=grid,  # type: ignore[arg-type]
                     seeds=tuple(range(seeds)),
                 )
-                report.texts["table"] = markdown(result, differences=comparisons(result))
+                report.texts["table"] = suite_study(result).markdown(release=result.release)
                 report.shown.update(cells_made=result.made, cells_reused=result.reused)
-                report.plots.update(plots_of(result))
+                report.plots.update(suite_pictures(result))
                 report.checks += _checks(result)
                 stats = {"release": result.release, "counts": result.counts}
                 yield Table(dataset, [scores_frame(result)], lambda: stats, ordered=False)
@@ -195,9 +194,6 @@ def scores_stage(
                 # Cells are kept one by one, under all that decides them.
                 reusable=False,
             )
-        finally:
-            if answers is not None:
-                answers.close()
 
     return Stage(
         datasets=(dataset,),
@@ -233,12 +229,9 @@ def _checks(result: Any) -> list[CheckRecord]:
         f"{c.rater} {test}" for c in result.configurations
         for test, s in c.scores.items() if s.flagged
     ]  # fmt: skip
-    best, *baselines = (result.baseline(name).scores["aggregate"] for name in result.raters[:3])
-    figures = {
-        "statistical": best.score,
-        **{name: b.score for name, b in zip(result.raters[1:3], baselines, strict=True)},
-    }
-    better = all(best.low > baseline.high for baseline in baselines)
+    scores = {name: c.scores["aggregate"] for name, c in result.baselines.items()}
+    better = all(scores["statistical"].low > scores[name].high for name in ("random", "mean"))
+    figures = {name: scores[name].value for name in ("statistical", "random", "mean")}
     return [
         CheckRecord(_READABLE, not flagged, "warn", details={"flagged": flagged}),
         CheckRecord(_BETTER, better, "warn", details=figures),
@@ -304,17 +297,18 @@ def simulation_stage(
                             first=number * agents,
                         )
                     )
-            rows = [visits.visit_row(run) for run in runs]
+            study = visits.visit_study(runs, world.histogram)
+            rows = visits.visit_rows(study, runs)
             said = [visits.remark_report(run, world).as_json() for run in runs]
             agree = not any(one["contradictions"] for one in said)
             details = dict(zip(recommenders, said, strict=True))
             report.checks.append(CheckRecord(_AGREE, agree, "warn", details=details))
-            report.texts["figures"] = visits.markdown(runs, rows)
-            report.shown.update(failed=sum(row.failed for row in rows), note=mind.note)
+            report.texts["figures"] = study.markdown(release=release.ref, level=2)
+            report.shown.update(failed=sum(row["failed"] for row in rows), note=mind.note)
             if people:
                 report.shown["people"] = people
-            report.plots.update(visits.pictures(runs, rows, world.histogram))
-            stats = {"figures": [row.as_json() for row in rows], "runs": [r.identity for r in runs]}
+            report.plots.update(study.pictures)
+            stats = {"figures": rows, "runs": [r.identity for r in runs]}
             for table in SIMULATED:
                 frames = (frame for run in runs for frame in run.batches(table))
                 # Agents that watch nothing remember nothing.

@@ -22,7 +22,7 @@ import orjson
 
 from pipelines.progress import listening
 from sim import open_release
-from sim.agents import AgentWorld, markdown, open_brain, simulate, visit_row
+from sim.agents import AgentWorld, open_brain, simulate, visit_study
 from sim.recommenders import open_recommender, people_release
 
 
@@ -50,7 +50,7 @@ def main() -> None:
         release = people_release(release, release["training_traits"].polars()["user_id"].sort())
     world = AgentWorld.open(release, cast=args.cast, pages=args.pages)
     print(f"{release.ref}: {len(world)} people, {len(world.catalogue)} items", flush=True)
-    runs, rows = [], []
+    runs = []
     with tempfile.TemporaryDirectory() as scratch:
         for brain_name in args.brain or ["statistical"]:
             wall, cpu = time.perf_counter(), time.process_time()
@@ -82,8 +82,7 @@ def main() -> None:
                     flush=True,
                 )
                 runs.append(run)
-                rows.append(visit_row(run))
-        print(markdown(runs, rows))
+        print(visit_study(runs).markdown(release=release.ref))
 
 
 if __name__ == "__main__":

@@ -48,8 +48,8 @@ def main() -> None:
     found = matching.match_users(history, traits, matcher, settings.matching)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     posterior = matching.posterior_of(matcher, history, settings.matching, found.personas)
-    rows = matching.attribute_report(history, found.personas, posterior=posterior)
-    matching.report_text(rows, found.metadata, print)
+    study = matching.attribute_study(history, found.personas, found.metadata, posterior=posterior)
+    print(study.markdown())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"{found.personas.height} users: {wall:.1f} s, {cpu:.1f} s of CPU, peak {peak:.0f} MiB")
     print({k: found.metadata[k] for k in ("candidate_status", "taste_status")})

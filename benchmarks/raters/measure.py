@@ -61,7 +61,7 @@ def main() -> None:
             print(json.dumps(speed(raters[0], tables["items"], options.personas, options.runs)))
             return
         report = whole_report(raters, **tables, human_users=traits)
-        print(f"\n## {name}\n\n{report.markdown()}\n")
+        print(f"\n## {name}\n\n{report.study().markdown(level=3)}\n")
         if number == 0 and not options.no_speed:
             print(json.dumps(speed(raters[0], tables["items"], options.personas, options.runs)))
 

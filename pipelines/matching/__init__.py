@@ -19,7 +19,7 @@ from pipelines.matching._personality import (
 )
 from pipelines.matching._protocol import ATTRIBUTES, BIG_FIVE, Matcher, Rated, Taste, Trials
 from pipelines.matching._registry import open_matcher
-from pipelines.matching._report import AttributeRow, Interval, attribute_report, report_text
+from pipelines.matching._report import attribute_rows, attribute_study
 from pipelines.matching._scores import choose, draw_trials, list_sizes, self_consistency
 from pipelines.matching._statistical import StatisticalMatcher, likeness
 from pipelines.matching._tastes import TasteProfile, taste_profiles, taste_text
@@ -33,9 +33,7 @@ __all__ = [
     "BIG_FIVE",
     "CODE_VERSION",
     "STATED",
-    "AttributeRow",
     "History",
-    "Interval",
     "Lists",
     "Matched",
     "Matcher",
@@ -48,7 +46,8 @@ __all__ = [
     "TasteProfile",
     "Trials",
     "assumed",
-    "attribute_report",
+    "attribute_rows",
+    "attribute_study",
     "choose",
     "draw_trials",
     "likeness",
@@ -60,7 +59,6 @@ __all__ = [
     "personality_report",
     "posterior_of",
     "read_personality",
-    "report_text",
     "self_consistency",
     "taste_profiles",
     "taste_text",

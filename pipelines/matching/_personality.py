@@ -7,7 +7,7 @@ The published files are ``personality-data.csv`` (one row per answered questionn
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from pipelines.errors import ContractError, SourceError
 from pipelines.matching._history import History
 from pipelines.matching._match import scored_candidates
 from pipelines.matching._protocol import BIG_FIVE, Matcher
-from pipelines.matching._report import Interval, bootstrapped
+from pipelines.matching._report import plain
+from pipelines.study import Figure, mean_figure
 
 _RATINGS = "ratings.csv"
 #: Columns of the file by trait; neuroticism is the opposite of emotional stability.
@@ -49,11 +50,12 @@ class PersonalityRow:
     #: People that it is a mean over (count).
     users: int
     #: By trait, and `mean` over the traits; None where the predictor proposes nothing.
-    errors: dict[str, Interval] | None
+    errors: dict[str, Figure | None] | None
 
     def as_json(self) -> dict[str, Any]:
         """Row as plain values."""
-        return asdict(self)
+        errors = None if self.errors is None else {k: plain(f) for k, f in self.errors.items()}
+        return vars(self) | {"errors": errors}
 
 
 def read_personality(path: Path) -> Personality:
@@ -131,8 +133,8 @@ def personality_report(
 
 def _row(predictor: str, truth: pl.DataFrame, found: pl.DataFrame) -> PersonalityRow:
     errors = np.abs(truth.select(BIG_FIVE).to_numpy() - found.select(BIG_FIVE).to_numpy())
-    by_trait = {name: bootstrapped(errors[:, n]) for n, name in enumerate(BIG_FIVE)}
-    mean = bootstrapped(errors.mean(axis=1))
+    by_trait = {name: mean_figure(errors[:, n]) for n, name in enumerate(BIG_FIVE)}
+    mean = mean_figure(errors.mean(axis=1))
     return PersonalityRow(predictor, len(errors), {**by_trait, "mean": mean})
 
 

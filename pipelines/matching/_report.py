@@ -2,64 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pipelines.errors import ContractError
 from pipelines.matching._assumed import ASSUMED_FILE
 from pipelines.matching._history import STATED, Floats, History, Ints
 from pipelines.matching._protocol import attribute_values
+from pipelines.study import RESAMPLES, Figure, Study, interval, user_weights
 
-#: Resamples of people that intervals are percentiles of (count).
-RESAMPLES = 1_000
-FIGURES = ("accuracy", "precision", "recall", "f1")
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A figure with its 95 % interval, percentiles of a bootstrap over people."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+#: Meaning of the figures.
+FIGURES = {
+    "accuracy": "share of right answers",
+    "precision": "mean over the classes that these people have; 0 of one that is never answered",
+    "recall": "mean over these classes",
+    "f1": "mean over these classes",
+    "difference": "accuracy less that of the majority class, paired by person",
+}
 
 
-@dataclass(frozen=True)
-class AttributeRow:
-    """Figures of one estimate of an attribute."""
-
-    #: Attribute, and its predictor: a matcher's method, `majority` or `prior`.
-    attribute: str
-    predictor: str
-    #: Whether nothing of the user is known to it.
-    baseline: bool
-    #: People whose source states the attribute (count).
-    users: int
-    #: Share of right answers, and means over the classes that these people have; a class that is
-    #: never answered has precision 0.
-    accuracy: Interval
-    precision: Interval
-    recall: Interval
-    f1: Interval
-    #: Accuracy less that of the majority class, paired by person; None for that row itself.
-    difference: Interval | None
-
-    def as_json(self) -> dict[str, Any]:
-        """Row as plain values."""
-        return asdict(self)
+def plain(figure: Figure | float | None) -> dict[str, float] | None:
+    """A figure with its interval, ready for JSON."""
+    if not isinstance(figure, Figure):
+        return None
+    return {"value": figure.value, "low": figure.low, "high": figure.high}
 
 
-def attribute_report(
-    history: History, personas: pl.DataFrame, *, posterior: Mapping[str, Floats] | None = None
-) -> list[AttributeRow]:
+def attribute_study(
+    history: History,
+    personas: pl.DataFrame,
+    metadata: Mapping[str, Any],
+    *,
+    posterior: Mapping[str, Floats] | None = None,
+) -> Study:
     """Compare matched ages and occupations with what the source states.
 
     The true values are compared only here: a matcher never sees those of the user at hand. The
@@ -67,12 +45,20 @@ def attribute_report(
     frequent one.
 
     ``personas`` are rows of `matched_personas`; people whose attribute is not published or not
-    matched are left out. ``posterior`` has probabilities of the values by attribute, in the order
-    of ``personas``, and adds the most probable value as a row: what self-consistency chooses from.
+    matched are left out; ``metadata`` is the match's. ``posterior`` has probabilities of the values
+    by attribute, in the order of ``personas``, and adds the most probable value as a row: what
+    self-consistency chooses from.
     For each attribute that there is anything to compare of, rows are the matcher, then both
     baselines.
     """
-    rows = []
+    study = Study(
+        "matched attributes",
+        "How often is a matched attribute the one that the source states?",
+        "SimUSER, section 3.1",
+        FIGURES,
+        ("attribute", "predictor"),
+        legend="95 % intervals are percentiles of a bootstrap over people.",
+    )
     numbers = history.numbers(personas["user_id"].to_list())
     for name in STATED:
         options = {value: n for n, value in enumerate(attribute_values(name))}
@@ -95,23 +81,37 @@ def attribute_report(
             "majority": np.tile(one[int(shares.argmax())], (size, 1)),
             "prior": np.tile(shares, (size, 1)),
         }
-        rows += _rows(name, truth, answers)
-    return rows
+        weights = np.concatenate([np.ones((1, size)), user_weights(size, RESAMPLES, 0)])
+        drawn = {who: _figures(truth, answer, weights) for who, answer in answers.items()}
+        for who, values in drawn.items():
+            columns = dict(zip(FIGURES, values.T, strict=False))
+            if who != "majority":
+                columns["difference"] = values[:, 0] - drawn["majority"][:, 0]
+            figures = {f: interval(float(c[0]), c[1:]) for f, c in columns.items()}
+            model = "model" if metadata.get("language_model") else "statistical"
+            source = "baseline" if who in ("majority", "prior") else model
+            study.add([name, who], source, figures=figures, n=size)
+        majority = metadata.get("published_majority")
+        if name == "occupation" and majority is not None:
+            study.notes.append(
+                f"The most frequent occupation has {majority:.3f} of the people before the mapping."
+            )
+    if not metadata.get("language_model"):
+        study.footer = f"No language model; assumptions that are not fitted are in {ASSUMED_FILE}."
+    return study
 
 
-def _rows(name: str, truth: Ints, answers: dict[str, Floats]) -> list[AttributeRow]:
-    weights = _weights(len(truth))
-    drawn = {who: _figures(truth, answer, weights) for who, answer in answers.items()}
-    rows = []
-    for who, figures in drawn.items():
-        gap = figures[:, 0] - drawn["majority"][:, 0]
-        accuracy, precision, recall, f1 = (_interval(values) for values in figures.T)
-        paired = None if who == "majority" else _interval(gap)
-        baseline = who in ("majority", "prior")
-        rows.append(
-            AttributeRow(name, who, baseline, len(truth), accuracy, precision, recall, f1, paired)
-        )
-    return rows
+def attribute_rows(study: Study) -> list[dict[str, Any]]:
+    """The rows of :func:`attribute_study` as plain values."""
+    return [
+        {
+            **row.labels,
+            "baseline": row.source == "baseline",
+            "users": row.n,
+            **{name: plain(row.figures.get(name)) for name in FIGURES},
+        }
+        for row in study.rows
+    ]
 
 
 def _figures(truth: Ints, answer: Floats, weights: Floats) -> Floats:
@@ -131,42 +131,3 @@ def _figures(truth: Ints, answer: Floats, weights: Floats) -> Floats:
 
 def _share(part: Floats, whole: npt.NDArray[Any]) -> Floats:
     return np.asarray(np.divide(part, whole, out=np.zeros(part.shape), where=whole > 0))
-
-
-def _weights(people: int) -> Floats:
-    """Bootstrap weights by person: 1 in the first row, then counts of draws with replacement."""
-    rng = np.random.default_rng(0)
-    draws = rng.multinomial(people, np.full(people, 1.0 / people), size=RESAMPLES)
-    return np.concatenate([np.ones((1, people)), draws])
-
-
-def _interval(values: Floats) -> Interval:
-    low, high = np.quantile(values[1:], [0.025, 0.975])
-    return Interval(float(values[0]), float(low), float(high))
-
-
-def bootstrapped(values: Floats) -> Interval:
-    """The mean of one value per person, with its interval.
-
-    Raises :class:`ContractError` if there is no person.
-    """
-    if not len(values):
-        raise ContractError("there are no people to average over", where="bootstrap")
-    return _interval(_weights(len(values)) @ values / len(values))
-
-
-def report_text(
-    rows: Sequence[AttributeRow], metadata: dict[str, Any], write: Callable[[str], object]
-) -> None:
-    """Write the figures as lines of a Markdown table, with what is assumed."""
-    write("| attribute | by | accuracy | precision | recall | F1 | accuracy minus majority |")
-    write("|---|---|--:|--:|--:|--:|--:|")
-    for row in rows:
-        cells = [getattr(row, figure) for figure in FIGURES]
-        gap = "" if row.difference is None else row.difference
-        write(f"| {row.attribute} | {row.predictor} | {' | '.join(map(str, cells))} | {gap} |")
-    majority = metadata.get("published_majority")
-    if majority is not None and any(row.attribute == "occupation" for row in rows):
-        write(f"The most frequent occupation has {majority:.3f} of the people before the mapping.")
-    if not metadata.get("language_model", False):
-        write(f"No language model; assumptions that are not fitted are in {ASSUMED_FILE}.")

@@ -35,15 +35,14 @@ def matched(inputs: Inputs, settings: Settings, report: Report) -> Iterable[Tabl
             matcher,
             settings.matching,
         )
-        rows = matching.attribute_report(
+        study = matching.attribute_study(
             history,
             found.personas,
+            found.metadata,
             posterior=matching.posterior_of(matcher, history, settings.matching, found.personas),
         )
-    lines: list[str] = []
-    matching.report_text(rows, found.metadata, lines.append)
-    report.texts["figures"] = "\n".join(lines)
-    stats = {"matching": found.metadata, "figures": [row.as_json() for row in rows]}
+    report.texts["figures"] = study.markdown(level=2)
+    stats = {"matching": found.metadata, "figures": matching.attribute_rows(study)}
     for name, frame in (
         ("matched_personas", found.personas),
         ("persona_candidates", found.candidates),

@@ -59,7 +59,7 @@ def rater_report(inputs: Inputs, settings: Settings, report: Report) -> list[pl.
             seed=scoring.seed,
         )
     report.stats.update(report=found.metadata, reliability=found.reliability)
-    report.texts["figures"] = found.markdown()
+    report.texts["figures"] = found.study().markdown(level=2)
     report.plots["reliability"] = raters.reliability_plot(found.reliability)
     return [found.table]
 

@@ -15,7 +15,7 @@ as Markdown, CSV and one HTML page.
 """
 
 from pipelines.study._page import markdown, page, table, write_files, write_report
-from pipelines.study._plots import COLOURS, Plot, draw
+from pipelines.study._plots import COLOURS, Plot, Points, draw
 from pipelines.study._statistics import (
     RESAMPLES,
     Figure,
@@ -42,6 +42,7 @@ __all__ = [
     "Comparison",
     "Figure",
     "Plot",
+    "Points",
     "Row",
     "Study",
     "TooFew",

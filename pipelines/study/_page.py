@@ -38,24 +38,22 @@ def markdown(study: Study, *, release: str, level: int = 1) -> str:
         parts.append("For context, rows of the papers (other people, items and models):")
         parts.append(_table(study, study.published))
     if study.comparisons:
-        parts.append(
-            "Paired differences (left minus right), permutation test, q by Benjamini and Hochberg:"
-        )
+        parts.append(f"{study.compared}, q by Benjamini and Hochberg:")
         parts.append(_compared(study.comparisons_frame()))
     parts.append(" ".join(f"`{name}`: {text}." for name, text in study.figures.items()))
     parts += study.notes
     if study.counts:
         counted = ", ".join(f"{name} {count:,}" for name, count in study.counts.items())
         parts.append(f"Counts: {counted}.")
-    if study.footer:
-        parts.append(study.footer)
-    return "\n\n".join(parts) + "\n"
+    parts.append(study.footer)
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def _origin(study: Study, release: str) -> str:
     chosen = ", ".join(f"{name} {_plain(value)}" for name, value in study.settings.items())
     papers = f"Papers: {study.paper}. " if study.paper and study.claim is None else ""
-    return f"{papers}Release {release}." + (f" Settings: {chosen}." if chosen else "")
+    named = f"Release {release}." if release else ""
+    return f"{papers}{named}{f' Settings: {chosen}.' if chosen else ''}".strip()
 
 
 def _plain(value: object) -> str:
@@ -141,9 +139,12 @@ def write_report(
         written[f"{name} markdown"] = (f"{file}.md", markdown(study, release=release).encode())
         if study.too_few is not None:
             continue
-        written[f"{name} csv"] = (f"{file}.csv", study.rows_frame().write_csv().encode())
-        paired = study.comparisons_frame().write_csv()
-        written[f"{name} paired"] = (f"{file}-paired.csv", paired.encode())
+        frames = {"csv": study.rows_frame(), "paired": study.comparisons_frame()} | study.tables
+        for kind, frame in frames.items():
+            if kind == "csv" and not study.rows:
+                continue
+            suffix = "" if kind == "csv" else f"-{kind}"
+            written[f"{name} {kind}"] = (f"{file}{suffix}.csv", frame.write_csv().encode())
         for picture, png in study.pictures.items():
             written[f"{name} {picture}"] = (f"{file}-{picture}.png", png)
     record = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +15,12 @@ from pipelines.study._study import Row
 
 #: Okabe and Ito's palette: distinguishable with any kind of colour blindness.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#333333")
+#: Styles of lines, for series beyond those colours.
+STYLES = ("-", "--", ":")
 #: Lines of a panel up to which their intervals are drawn (count).
 MAX_BANDS = 8
+#: Width of a row of panels (inches).
+MAX_WIDTH = 24.0
 #: Points of a series: place on the horizontal axis, and a figure or a number.
 Points = Mapping[str, Figure | float | None]
 #: Panels of a picture: its title, and the points of each series by name.
@@ -68,19 +73,24 @@ def _joined(labels: Mapping[str, str], names: Sequence[str]) -> str:
 
 
 def draw(panels: Panels, *, title: str, x: str, y: str, lines: bool = False) -> bytes:
-    """Panels side by side as PNG, each with its own vertical axis."""
+    """Panels side by side as PNG, in rows of at most 24 inches, each with its own vertical axis."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Picture
 
     panels = panels or {"no rows": {}}
     widths = [len({p for points in s.values() for p in points}) for s in panels.values()]
     across = sum(max(4.0, (0.5 if lines else 0.9) * n + 1.5) for n in widths)
-    width = min(max(across + 2.0, 7.0), 40.0)
-    picture = Picture(figsize=(width, 4.2), dpi=110, layout="constrained")
+    rows = min(math.ceil(across / MAX_WIDTH), len(panels))
+    columns = math.ceil(len(panels) / rows)
+    size = min(max(across / rows + 2.0, 7.0), 40.0), 4.2 * rows
+    picture = Picture(figsize=size, dpi=110, layout="constrained")
     FigureCanvasAgg(picture)
-    grid = picture.subplots(1, len(panels), squeeze=False, width_ratios=[max(n, 3) for n in widths])
+    ratios = [max(3, *widths[n::columns]) for n in range(columns)]
+    grid = picture.subplots(rows, columns, squeeze=False, width_ratios=ratios).ravel()
     names = list(dict.fromkeys(name for series in panels.values() for name in series))
-    for axes, (panel, series) in zip(grid[0], panels.items(), strict=True):
+    for axes in grid[len(panels) :]:
+        axes.set_visible(False)
+    for axes, (panel, series) in zip(grid, panels.items(), strict=False):
         _panel(axes, series, names, lines=lines)
         axes.set_title(
             label(panel) if len(panel) < 25 else panel, fontsize=9, loc="left", wrap=True
@@ -89,9 +99,7 @@ def draw(panels: Panels, *, title: str, x: str, y: str, lines: bool = False) -> 
         axes.set_ylabel(y)
         axes.spines[["top", "right"]].set_visible(False)
     picture.suptitle(title)
-    shown = {
-        n: h for axes in grid[0] for h, n in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
+    shown = {n: h for axes in grid for h, n in zip(*axes.get_legend_handles_labels(), strict=True)}
     if len(names) > 1 or names not in ([], [""]):
         # Beside the axes: above bars it would hide some.
         picture.legend(shown.values(), shown, fontsize=8, loc="outside right center", frameon=False)
@@ -111,14 +119,17 @@ def _panel(axes: Any, series: Mapping[str, Points], names: Sequence[str], *, lin
             [max(v - low, 0.0) for v, (low, _) in zip(values, ends, strict=True)],
             [max(high - v, 0.0) for v, (_, high) in zip(values, ends, strict=True)],
         ]
-        colour = COLOURS[names.index(name) % len(COLOURS)]
+        turn, place = divmod(names.index(name), len(COLOURS))
+        colour = COLOURS[place]
+        ranged = any(isinstance(v, Figure) for v in known.values())
         if lines:
             x = [at[p] for p in known]
-            error = off if len(series) <= MAX_BANDS else None
-            axes.errorbar(x, values, yerr=error, marker="o", capsize=2, color=colour, label=name)
+            error = off if ranged and len(series) <= MAX_BANDS else None
+            axes.errorbar(x, values, yerr=error, marker="o", capsize=2, color=colour, label=name,
+                          linestyle=STYLES[turn % len(STYLES)])  # fmt: skip
             continue
         x = [at[p] + (n + 0.5) * width - 0.4 for p in known]
-        axes.bar(x, values, width, yerr=off, color=colour, label=name,
+        axes.bar(x, values, width, yerr=off if ranged else None, color=colour, label=name,
                  error_kw={"elinewidth": 0.8, "capsize": 2})  # fmt: skip
     if not numeric:
         turned = sum(map(len, places)) > 60

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -134,8 +134,8 @@ class Claim:
     text: str
     #: Name of the figure.
     figure: str
-    #: The row is the first that has these labels, with a language model if there is one, else
-    #: statistical.
+    #: The rows are those that have these labels, with a language model if there are such, else
+    #: statistical; the first is quoted.
     row: Mapping[str, str]
     #: Labels in which the control row differs from it, or a number such as the level of chance.
     control: Mapping[str, str] | float
@@ -192,8 +192,12 @@ class Study:
     notes: list[str] = field(default_factory=list)
     #: PNG by name.
     pictures: dict[str, bytes] = field(default_factory=dict)
+    #: Wider tables that are written in place of those of rows (`csv`) and comparisons (`paired`).
+    tables: dict[str, pl.DataFrame] = field(default_factory=dict)
     #: Units, failed ones, and those left out by reason.
     counts: dict[str, int] = field(default_factory=dict)
+    #: How rows are compared, as the heading of the table of comparisons.
+    compared: str = "Paired differences (left minus right), permutation test"
     #: Sentence on the intervals, and a last one.
     legend: str = ""
     footer: str = ""
@@ -310,18 +314,29 @@ class Study:
     def answer(self) -> Answer | None:
         """What the rows say of the claim; None without a claim.
 
-        A paired difference decides where there is one, else whether the intervals are apart.
+        A paired difference decides where there is one, else whether the intervals are apart. The
+        first row that the claim is of is quoted; where there are more, the verdict counts those
+        that say the same.
         """
         claim = self.claim
         if claim is None:
             return None
-        row = self._claimed(claim)
-        value = None if row is None else row.figures.get(claim.figure)
-        if row is None or not isinstance(value, Figure):
-            reason = f" {row.note}" if row is not None and row.note else ""
+        answers = [self._answer_of(claim, row) for row in self._claimed(claim)]
+        if not answers:
+            reason = next((f" {r.note}" for r in self.rows if r.has(claim.row) and r.note), "")
             return Answer(
                 f"`{claim.figure}` was not measured.{reason}", "None: nothing was measured."
             )
+        same = sum(answer.verdict == answers[0].verdict for answer in answers)
+        if len(answers) == 1:
+            return answers[0]
+        return replace(
+            answers[0], verdict=f"{answers[0].verdict} ({same} of {len(answers)} such rows.)"
+        )
+
+    def _answer_of(self, claim: Claim, row: Row) -> Answer:
+        value = row.figures[claim.figure]
+        assert isinstance(value, Figure)
         text = f"`{claim.figure}` of {row.title} is {shown(value)}"
         text += f" (n {row.n:,})" if row.n is not None else ""
         if not isinstance(claim.control, Mapping):
@@ -341,13 +356,15 @@ class Study:
         apart = Figure(value.value, value.low - beside.high, value.high - beside.low)
         return Answer(f"{text}; not paired.", _verdict(claim, apart))
 
-    def _claimed(self, claim: Claim) -> Row | None:
-        matching = [r for r in self.rows if r.has(claim.row) and claim.figure in r.figures]
-        for source in ("model", "statistical", "baseline"):
-            for row in matching:
-                if row.source == source and isinstance(row.figures.get(claim.figure), Figure):
-                    return row
-        return matching[0] if matching else None
+    def _claimed(self, claim: Claim) -> list[Row]:
+        """Rows with the figure that a claim is of, with a language model if there are such."""
+        measured = [
+            row
+            for row in self.rows
+            if row.has(claim.row) and isinstance(row.figures.get(claim.figure), Figure)
+        ]
+        by_source = ([r for r in measured if r.source == s] for s in ("model", "statistical"))
+        return next(filter(None, by_source), [r for r in measured if r.source == "baseline"])
 
     def rows_frame(self) -> pl.DataFrame:
         """All rows, long: a line per row and figure, those of the papers last.
@@ -413,7 +430,7 @@ class Study:
         for name, plot in plots.items():
             self.pictures[name] = plot.png(self.rows)
 
-    def markdown(self, *, release: str, level: int = 1) -> str:
+    def markdown(self, *, release: str = "", level: int = 1) -> str:
         """The page as Markdown, with a heading of ``level``: question, claim, answer, tables."""
         from pipelines.study._page import markdown
 
@@ -429,14 +446,21 @@ def _verdict(claim: Claim, difference: Figure) -> str:
 def shown(figure: Figure | float | None) -> str:
     """A figure as text.
 
+    Half of the interval over seeds, where there is one, follows a ±.
+
     >>> shown(Figure(0.5, 0.25, 0.75)), shown(1234.5), shown(None)
     ('0.500 [0.250, 0.750]', '1234.5', '')
+    >>> shown(Figure(0.5, 0.25, 0.75, seed_low=0.4, seed_high=0.6))
+    '0.500 [0.250, 0.750] ±0.100'
     """
-    if figure is None:
+    if figure is None or (isinstance(figure, Figure) and math.isnan(figure.value)):
         return ""
     if not isinstance(figure, Figure):
         return _number(figure)
-    return f"{_number(figure.value)} [{_number(figure.low)}, {_number(figure.high)}]"
+    text = f"{_number(figure.value)} [{_number(figure.low)}, {_number(figure.high)}]"
+    if figure.seed_low is None or figure.seed_high is None:
+        return text
+    return f"{text} ±{_number((figure.seed_high - figure.seed_low) / 2)}"
 
 
 def _number(value: float) -> str:

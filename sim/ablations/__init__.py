@@ -1,20 +1,17 @@
 """Ablation suites: what each part of a simulated user's set-up is worth (SUBER, section 4.2)."""
 
 from sim.ablations._cells import kernel
-from sim.ablations._compare import Difference, compare
 from sim.ablations._context import SuiteContext
-from sim.ablations._figures import TestScore, aggregate, score_of
+from sim.ablations._figures import TestScore, aggregate, compare, score_of
 from sim.ablations._grid import Options, configurations, seen
-from sim.ablations._plots import plots_of
 from sim.ablations._raters import KINDS, SYSTEMS, RaterCache, RaterSpec
-from sim.ablations._report import comparisons, markdown, table, write_report
+from sim.ablations._report import option_study, suite_pictures, suite_study, table, write_report
 from sim.ablations._run import Configuration, SuiteResult, run_suite, scores_frame
 
 __all__ = [
     "KINDS",
     "SYSTEMS",
     "Configuration",
-    "Difference",
     "Options",
     "RaterCache",
     "RaterSpec",
@@ -23,15 +20,15 @@ __all__ = [
     "TestScore",
     "aggregate",
     "compare",
-    "comparisons",
     "configurations",
     "kernel",
-    "markdown",
-    "plots_of",
+    "option_study",
     "run_suite",
     "score_of",
     "scores_frame",
     "seen",
+    "suite_pictures",
+    "suite_study",
     "table",
     "write_report",
 ]

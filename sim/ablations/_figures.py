@@ -1,15 +1,23 @@
-"""From cases to scores: means over seeds, intervals over users and over seeds."""
+"""From cases to scores and paired differences: intervals over users and over seeds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.study import over_seeds, user_weights
+from pipelines.study import (
+    Comparison,
+    Figure,
+    interval,
+    over_seeds,
+    paired_permutation,
+    user_weights,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -20,35 +28,41 @@ Floats = npt.NDArray[np.float64]
 FLAGGED = 0.05
 #: Resamples of the bootstrap (count).
 RESAMPLES = 2_000
+_NAN = float("nan")
+#: Rows of a case under one draw.
+_CASE = ("test", "seed", "case")
 
 
 @dataclass(frozen=True)
-class TestScore:
-    """A configuration in one test, or over all of them."""
+class TestScore(Figure):
+    """A configuration in one test, or over all of them.
+
+    The value is the mean over seeds, NaN where nothing was rated; the bootstrap draws users with
+    all their cases.
+    """
 
     __test__ = False
 
-    test: str
-    #: Mean over seeds; NaN where nothing was rated.
-    score: float
-    #: 95 % interval over users: a bootstrap that draws users with all their cases.
-    low: float
-    high: float
-    #: Score of each seed.
-    seeds: tuple[float, ...]
-    #: 95 % interval over seeds (Student's t); NaN for a single seed.
-    seeds_low: float
-    seeds_high: float
     #: The score without the luck of the draw.
-    expected: float
+    expected: float = _NAN
     #: Counts; `unreadable` cases are left out of everything else.
-    cases: int
-    users: int
-    unreadable: int
+    cases: int = 0
+    users: int = 0
+    unreadable: int = 0
     #: Whether more than :data:`FLAGGED` of the cases are unreadable.
-    flagged: bool
+    flagged: bool = False
     #: Scores of the bootstrap, of shape (resamples,).
-    resampled: Floats
+    resampled: Floats = field(default_factory=lambda: np.full(RESAMPLES, _NAN))
+
+    @property
+    def rated(self) -> bool:
+        """Whether anything was rated."""
+        return self.value == self.value
+
+
+@lru_cache(maxsize=8)
+def _weights(users: int, seed: int) -> Floats:
+    return np.asarray(user_weights(users, RESAMPLES, seed))
 
 
 @dataclass(frozen=True)
@@ -64,25 +78,17 @@ class UserSums:
     human: Floats | None
 
     @classmethod
-    def of(cls, cases: pl.DataFrame, human: Floats | None) -> UserSums:
-        """Sums of the rows of one test that :func:`sim.ablations._cells.scored` made."""
-        import polars as pl
-
-        users = cases["user"].unique().sort().to_list()
-        seeds = cases["seed"].unique().sort().to_list()
-        rated = cases.filter(pl.col("status") == "ok")
-        place = {u: n for n, u in enumerate(users)}
-        turn = {s: n for n, s in enumerate(seeds)}
-        user = np.array([place[u] for u in rated["user"]], dtype=np.int64)
-        seed = np.array([turn[s] for s in rated["seed"]], dtype=np.int64)
-        width = 2 if human is None else len(human)
-        sums = np.zeros((len(seeds), len(users), width))
+    def of(cls, rated: pl.DataFrame, human: Floats | None) -> UserSums:
+        """Sums of the rated rows of one test that :func:`sim.ablations._cells.scored` made."""
+        users, user = np.unique(rated["user"].to_numpy(), return_inverse=True)
+        seeds, seed = np.unique(rated["seed"].to_numpy(), return_inverse=True)
+        sums = np.zeros((len(seeds), len(users), 2 if human is None else len(human)))
         if human is None:
             np.add.at(sums[..., 0], (seed, user), 1.0)
             np.add.at(sums[..., 1], (seed, user), rated["success"].to_numpy().astype(np.float64))
         else:
             np.add.at(sums, (seed, user, rated["answer"].to_numpy()), 1.0)
-        return cls(users, sums, human)
+        return cls(users.tolist(), sums, human)
 
     def scores(self, weights: Floats) -> Floats:
         """Mean over seeds of the score, for each row of user weights (resamples, users)."""
@@ -98,7 +104,7 @@ class UserSums:
         return np.asarray(1.0 - 0.5 * np.abs(shares - self.human).sum(axis=2))
 
 
-def score_of(test: str, cases: pl.DataFrame, human: Floats | None, *, seed: int = 0) -> TestScore:
+def score_of(cases: pl.DataFrame, human: Floats | None, *, seed: int = 0) -> TestScore:
     """The score of one test, from the rows of :func:`sim.ablations._cells.scored` of all seeds.
 
     `human`: people's shares on the common scale, for the similarity; `seed`: of the bootstrap.
@@ -107,31 +113,28 @@ def score_of(test: str, cases: pl.DataFrame, human: Floats | None, *, seed: int 
 
     rated = cases.filter(pl.col("status") == "ok")
     unreadable = cases.height - rated.height
-    flagged = bool(cases.height) and unreadable > FLAGGED * cases.height
+    counts: dict[str, Any] = {
+        "cases": cases.height,
+        "unreadable": unreadable,
+        "flagged": bool(cases.height) and unreadable > FLAGGED * cases.height,
+    }
     if not rated.height:
-        nan = float("nan")
-        return TestScore(
-            test, nan, nan, nan, (), nan, nan, nan, cases.height, 0, unreadable, flagged,
-            np.full(RESAMPLES, nan),
-        )  # fmt: skip
+        return TestScore(_NAN, _NAN, _NAN, **counts)
     table = UserSums.of(rated, human)
     seeds = table.by_seed(np.ones((1, len(table.users))))[0]
-    score = float(np.nanmean(seeds))
-    drawn = table.scores(user_weights(len(table.users), RESAMPLES, seed))
+    value = float(np.nanmean(seeds))
+    drawn = table.scores(_weights(len(table.users), seed))
     if human is None:
-        low, high = np.nanquantile(drawn, [0.025, 0.975])
+        figure = interval(value, drawn)
         expected = float(rated["chance"].mean())  # type: ignore[arg-type]
     else:
         # Resampling adds differences to the distance, so that percentiles may miss the score.
         margin = 1.96 * float(np.nanstd(drawn))
-        low, high = max(score - margin, 0.0), min(score + margin, 1.0)
-        drawn = drawn - np.nanmean(drawn) + score
+        figure = Figure(value, max(value - margin, 0.0), min(value + margin, 1.0))
+        drawn = drawn - np.nanmean(drawn) + value
         mean = np.array(rated["shares"].to_list()).mean(axis=0)
         expected = float(1.0 - 0.5 * np.abs(mean - human).sum())
-    return TestScore(
-        test, score, float(low), float(high), tuple(seeds.tolist()), *_over_seeds(seeds),
-        expected, cases.height, len(table.users), unreadable, flagged, drawn,
-    )  # fmt: skip
+    return _score(figure, seeds, expected, drawn, counts | {"users": len(table.users)})
 
 
 def aggregate(parts: Sequence[TestScore]) -> TestScore:
@@ -139,29 +142,111 @@ def aggregate(parts: Sequence[TestScore]) -> TestScore:
 
     The intervals are those of the mean: the tests' users are drawn independently.
     """
-    used = [p for p in parts if np.isfinite(p.score)]
-    nan = float("nan")
-    cases = sum(p.cases for p in parts)
-    unreadable = sum(p.unreadable for p in parts)
-    flagged = any(p.flagged for p in parts)
+    used = [p for p in parts if p.rated]
+    counts: dict[str, Any] = {
+        "cases": sum(p.cases for p in parts),
+        "unreadable": sum(p.unreadable for p in parts),
+        "flagged": any(p.flagged for p in parts),
+    }
     if not used:
-        return TestScore(
-            "aggregate", nan, nan, nan, (), nan, nan, nan, cases, 0, unreadable, flagged,
-            np.full(RESAMPLES, nan),
-        )  # fmt: skip
-    score = float(np.mean([p.score for p in used]))
+        return TestScore(_NAN, _NAN, _NAN, **counts)
     drawn = np.mean([p.resampled for p in used], axis=0)
-    low, high = np.nanquantile(drawn, [0.025, 0.975])
-    seeds = np.mean([p.seeds for p in used], axis=0)
-    return TestScore(
-        "aggregate", score, float(low), float(high), tuple(seeds.tolist()), *_over_seeds(seeds),
-        float(np.mean([p.expected for p in used])), cases, sum(p.users for p in used),
-        unreadable, flagged, drawn,
-    )  # fmt: skip
+    return _score(
+        interval(float(np.mean([p.value for p in used])), drawn),
+        np.mean([p.by_seed for p in used], axis=0),
+        float(np.mean([p.expected for p in used])),
+        drawn,
+        counts | {"users": sum(p.users for p in used)},
+    )
 
 
-def _over_seeds(seeds: Floats) -> tuple[float, float]:
-    """95 % interval of the mean over independent seeds; NaN for a single one."""
-    low, high = over_seeds(seeds.tolist(), min_seeds=2)
-    nan = float("nan")
-    return nan if low is None else low, nan if high is None else high
+def _score(
+    figure: Figure, seeds: Floats, expected: float, drawn: Floats, counts: dict[str, Any]
+) -> TestScore:
+    ends = over_seeds(seeds.tolist(), min_seeds=2)
+    fields = figure.value, figure.low, figure.high, tuple(seeds.tolist()), *ends
+    return TestScore(*fields, expected=expected, resampled=drawn, **counts)
+
+
+def compare(
+    left: pl.DataFrame,
+    right: pl.DataFrame,
+    human: tuple[Floats | None, Floats | None],
+    tests: tuple[str, ...],
+    titles: tuple[str, str] = ("", ""),
+    *,
+    seed: int = 0,
+) -> list[Comparison]:
+    """`left` minus `right` on the cases that both rated, per test and for the mean of `tests`.
+
+    Both are rows of :func:`sim.ablations._cells.scored` of all tests and seeds; `human` are
+    people's shares on the common scale of either side. p is of a permutation test over users; NaN
+    for the similarity and the aggregate, which have the interval only.
+    """
+    import polars as pl
+
+    rated = [f.filter(pl.col("status") == "ok") for f in (left, right)]
+    both = rated[0].select(_CASE).join(rated[1].select(_CASE), on=_CASE)
+    out, drawn = [], {}
+    for test in left["test"].unique(maintain_order=True).to_list():
+        chosen = both.filter(pl.col("test") == test)
+        if not chosen.height:
+            continue
+        similar = test == "similarity"
+        sides = [
+            UserSums.of(f.join(chosen, on=_CASE, how="semi"), shares if similar else None)
+            for f, shares in zip(rated, human, strict=True)
+        ]
+        count = len(sides[0].users)
+        once, weights = np.ones((1, count)), _weights(count, seed)
+        value = float((sides[0].scores(once) - sides[1].scores(once))[0])
+        draws = sides[0].scores(weights) - sides[1].scores(weights)
+        drawn[test] = draws - np.nanmean(draws) + value
+        sums = (side.sums[..., 1].sum(axis=0) for side in sides)
+        p = _NAN if similar else paired_permutation(*sums, seed)
+        out.append(Comparison(*titles, test, interval(value, drawn[test]), p, count))
+    used = [c for c in out if c.figure in tests]
+    if used:
+        value = float(np.mean([c.difference.value for c in used]))
+        difference = interval(value, np.mean([drawn[c.figure] for c in used], axis=0))
+        users = sum(c.n for c in used)
+        out.append(Comparison(*titles, "aggregate", difference, _NAN, users))
+    return out
+
+
+def mean_effect(
+    pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]],
+    titles: tuple[str, str] = ("", ""),
+    *,
+    seed: int = 0,
+) -> list[Comparison]:
+    """Mean of left minus right over pairs of configurations, in probabilities of success.
+
+    Rows are those of :func:`compare`; cases that both sides of a pair rated count. The similarity
+    has no success and is left out. Intervals and p are over users, each with all of its cases and
+    pairs.
+    """
+    import polars as pl
+
+    judged = pl.col("chance").is_not_null()
+    parts = [
+        left.filter(judged)
+        .join(right.filter(judged).select(*_CASE, other="chance"), on=_CASE)
+        .select("test", "user", "chance", "other")
+        for left, right in pairs
+    ]
+    sums = (
+        pl.concat(parts)
+        .group_by("test", "user", maintain_order=True)
+        .agg(pl.col("chance", "other").sum(), cases=pl.len())
+        .sort("test", "user")
+    )
+    out = []
+    for (test,), users in sums.group_by("test", maintain_order=True):
+        left, right, cases = (users[name].to_numpy() for name in ("chance", "other", "cases"))
+        weights = _weights(len(cases), seed)
+        draws = weights @ (left - right) / (weights @ cases)
+        difference = interval(float((left - right).sum() / cases.sum()), draws)
+        p = paired_permutation(left, right, seed)
+        out.append(Comparison(*titles, str(test), difference, p, len(cases)))
+    return out

@@ -1,32 +1,31 @@
-"""The report of a suite: one table in Markdown, CSV and HTML, comparisons, plots."""
+"""The study of a suite: configurations beside people and SUBER's rows, with paired comparisons."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipelines import study
 from pipelines.packaged import packaged_yaml
+from pipelines.scales import scale_named
+from pipelines.study import Comparison, Row, Study, draw, false_discovery
 from sim.ablations._cases import TESTS
-from sim.ablations._compare import Difference, compare, mean_effect
-from sim.ablations._figures import FLAGGED, TestScore
+from sim.ablations._figures import FLAGGED, compare, mean_effect
 from sim.ablations._grid import UNSEEN
-from sim.ablations._run import Configuration, SuiteResult, finite
-from sim.metrics import false_discovery
+from sim.ablations._run import SCORE, Configuration, SuiteResult, finite
 
 if TYPE_CHECKING:
     import polars as pl
 
 _OPTIONS = ("scale", "shots", "system", "retrieval", "perturbation", "wording")
-_NAMES = {
-    "movies": {"genres": "genres", "collections": "film series"},
-    "books": {"genres": "categories", "collections": "book series"},
-}
-#: Raters that need no language model; reports keep them apart from those that do.
-_WITHOUT_MODEL = frozenset({"statistical", "random", "mean"})
+#: Scores of a configuration, in the order of columns.
+_SCORES = (*TESTS, "aggregate")
+#: Sources of rows of raters that need no language model.
+_SOURCES = {"statistical": "statistical", "random": "baseline", "mean": "baseline"}
+_SERIES = {"movies": "film series", "books": "book series"}
 
 
 def published(suite: str) -> list[dict[str, Any]]:
@@ -49,360 +48,276 @@ def table(result: SuiteResult) -> pl.DataFrame:
         row: dict[str, Any] = {
             "source": "measured",
             "rater": c.rater,
-            "language_model": c.kind not in _WITHOUT_MODEL,
+            "language_model": c.kind not in _SOURCES,
             **c.options.metadata(),
             "flagged": any(s.flagged for s in c.scores.values()),
         }
         for test, s in c.scores.items():
-            row[test] = finite(s.score)
-            for name in ("low", "high", "seeds_low", "seeds_high", "expected"):
-                row[f"{test}_{name}"] = finite(getattr(s, name))
-            row[f"{test}_cases"], row[f"{test}_unreadable"] = s.cases, s.unreadable
+            row[test] = finite(s.value)
+            row |= {f"{test}_{name}": finite(getattr(s, of)) for name, of in SCORE.items()}
+            row |= {f"{test}_cases": s.cases, f"{test}_unreadable": s.unreadable}
         rows.append(row)
     rows += [
-        {
-            **{k: v for k, v in row.items() if k != "source"},
-            "source": f"SUBER, {row['source']}",
-            "shots": str(row["shots"]),
-            "language_model": True,
-        }
+        row | {"source": f"SUBER, {row['source']}", "shots": str(row["shots"])}
+        | {"language_model": True}
         for row in published(result.suite.domain)
-    ]
+    ]  # fmt: skip
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
-def comparisons(result: SuiteResult, *, seed: int = 0) -> pl.DataFrame:
-    """Paired tests: each configuration with its rater's baseline, baselines with the statistical.
+def suite_study(result: SuiteResult, *, seed: int = 0) -> Study:
+    """The study of a suite, a row per configuration, without pictures. Figures are `TestScore`.
 
-    Columns: ``rater``, the options, ``against``, ``test``, ``difference``, ``low``, ``high`` (95
-    %), ``p`` (paired permutation test over users), ``p_adjusted`` (Benjamini-Hochberg over the
-    report) and ``users``.
+    The tables that replace those of any study: ``csv`` is :func:`table`; ``paired`` has ``rater``,
+    the options, ``against``, ``test``, ``difference``, ``low``, ``high`` (95 %), ``p`` (paired
+    permutation test over users), ``p_adjusted`` (Benjamini-Hochberg over the report) and
+    ``users``.
     """
-    first = result.raters[0]
-    rows: list[dict[str, Any]] = []
+    suite = result.suite
+    report = Study(
+        f"Ablation suite: {suite.domain}",
+        "What is each part of a simulated user's set-up worth?",
+        figures={
+            "genres": "success with items of liked and of disliked genres",
+            "raters": "success with people who rate everything high, or everything low",
+            "collections": f"success with {_SERIES[suite.domain]} that were rated high or low",
+            "similarity": "1 - total variation between the ratings and people's",
+            "aggregate": f"mean of {', '.join(suite.aggregate)}",
+        },
+        conditions=("rater", *_OPTIONS),
+        settings={"seeds": list(result.seeds)},
+        legend="Scores are shares of drawn ratings that are a success; in brackets the 95 % "
+        "interval over users (bootstrap), then ± that over seeds (Student's t). Raters of the "
+        "sources `statistical` and `baseline` use no language model.",
+        published=[_published(row) for row in published(suite.domain)],
+        notes=[*_notes(result), *map(_fitted, result.baselines.values())],
+    )
     for c in result.configurations:
-        base = result.baseline(c.rater)
-        other = base if c is not base else result.baseline(first)
-        if other is c:
-            continue
-        against = "its baseline" if c is not base else f"{first}'s baseline"
-        found = compare(
-            c.cases, other.cases, (c.human, other.human), result.suite.aggregate, seed=seed
-        )
-        rows += [
-            {"rater": c.rater, **c.options.metadata(), "against": against, **_columns(d)}
-            for d in found
-        ]
-    return _corrected(rows)
+        options = ("" if o == UNSEEN else o for o in c.options.metadata().values())
+        scores = {t: s if s.rated else None for t, s in c.scores.items()}
+        source = _SOURCES.get(c.kind, "model")
+        report.add([c.rater, *options], source, figures=scores, note=_note(result, c))
+    report.tables = {"csv": table(result), "paired": _compared(result, report, seed)}
+    return report
 
 
-def _columns(d: Difference) -> dict[str, Any]:
-    """A difference as columns of a table of differences."""
-    names = ("low", "high", "p", "users")
-    return {"test": d.test, "difference": d.value, **{name: getattr(d, name) for name in names}}
-
-
-def _corrected(rows: list[dict[str, Any]]) -> pl.DataFrame:
-    """A table of differences, p corrected over all of its rows (Benjamini-Hochberg)."""
-    import polars as pl
-
-    adjusted = false_discovery([row["p"] for row in rows])
-    for row, p in zip(rows, adjusted, strict=True):
-        row["p"], row["p_adjusted"] = finite(row["p"]), finite(p)
-    return pl.DataFrame(rows, infer_schema_length=None)
-
-
-def option_effects(result: SuiteResult, *, seed: int = 0) -> pl.DataFrame:
+def option_study(result: SuiteResult, *, seed: int = 0) -> Study | None:
     """Effect of each option's value, averaged over all configurations that differ in it alone.
 
-    Only of grids in which an option varies with others (`full`). Probabilities of success, so that
-    the luck of the drawn ratings is out.
-
-    Columns: ``rater, option, value, reference`` (the baseline's value), ``pairs`` (of
-    configurations), ``test``, ``difference``, ``low``, ``high`` (95 %, users), ``p`` (paired
-    permutation test over users), ``p_adjusted`` (Benjamini-Hochberg over the table) and ``users``;
-    no row for the grid `small`.
+    Only of grids in which an option varies with others (`full`), else None. Probabilities of
+    success, so that the luck of the drawn ratings is out. ``n`` counts users.
     """
-    rows: list[dict[str, Any]] = []
-    for rater in result.raters:
-        base = result.baseline(rater).options
+    report = Study(
+        f"Options over the whole grid: {result.suite.domain}",
+        "What is an option worth, averaged over every configuration of the other options?",
+        figures={t: "probability of a success" for t in TESTS if t != "similarity"},
+    )
+    for rater, baseline in result.baselines.items():
         cases = {c.options: c.cases for c in result.configurations if c.rater == rater}
         for option in _OPTIONS[:-1]:
-            reference = getattr(base, option)
+            reference = getattr(baseline.options, option)
             for value in dict.fromkeys(getattr(o, option) for o in cases):
                 pairs = [
-                    (found, cases[other])
-                    for options, found in cases.items()
+                    (rows, cases[other])
+                    for options, rows in cases.items()
                     if value != reference
                     and getattr(options, option) == value
                     and (other := replace(options, **{option: reference})) in cases
                 ]
                 if len(pairs) < 2:
                     continue
-                rows += [
-                    {
-                        "rater": rater,
-                        "option": option,
-                        "value": value,
-                        "reference": reference,
-                        "pairs": len(pairs),
-                        **_columns(d),
-                    }
-                    for d in mean_effect(pairs, seed=seed)
+                titles = f"{rater}: {option} {value}", f"{reference} ({len(pairs)} pairs)"
+                report.comparisons += [
+                    c
+                    for c in mean_effect(pairs, titles, seed=seed)
                     # Hand-made personas have no history that retrieval could choose from.
-                    if option != "retrieval" or d.test == "collections"
+                    if option != "retrieval" or c.figure == "collections"
                 ]
-    return _corrected(rows)
+    return report if report.comparisons else None
 
 
-def markdown(result: SuiteResult, *, differences: pl.DataFrame | None = None) -> str:
-    """The report as Markdown."""
-    suite = result.suite.domain
-    names = _NAMES[suite]
-    head = ["rater", *_OPTIONS, *(names.get(t, t) for t in TESTS), "aggregate"]
-    lines = [f"# Ablation suite: {suite}", ""]
-    lines += [*_introduction(result), "", _row(head), _row(["---"] * len(head))]
+def _compared(result: SuiteResult, report: Study, seed: int) -> pl.DataFrame:
+    """Add paired tests: configurations with their rater's baseline, baselines with the first."""
+    import polars as pl
+
+    first = next(iter(result.baselines))
+    places = {id(c): row.title for c, row in zip(result.configurations, report.rows, strict=True)}
+    rows: list[dict[str, Any]] = []
     for c in result.configurations:
-        shown = [_cell(c.scores[t]) for t in (*TESTS, "aggregate")]
-        shown[-1] += _share(result, c)
-        name = c.rater if c.kind not in _WITHOUT_MODEL else f"{c.rater} (no language model)"
-        lines.append(_row([name, *_options(c), *shown]))
-    lines += ["", "## Own words and words of others", "", *_wordings(result)]
-    lines += ["", "## Published rows, for context", "", *_context(), ""]
-    lines += [_row(["source", *head]), _row(["---"] * (len(head) + 1))]
-    for row in published(suite):
-        shown = [f"{row[t]:.2f}" if t in row else "" for t in (*TESTS, "aggregate")]
-        options = [str(row.get(o, "own")) for o in _OPTIONS]
-        lines.append(_row([row["source"], row["rater"], *options, *shown]))
-    if differences is not None and differences.height:
-        lines += ["", "## Paired comparisons", "", *_paired(differences)]
-    effects = option_effects(result)
-    if effects.height:
-        lines += ["", "## Options over the whole grid", "", *_effects(effects)]
-    lines += ["", "## Raters", "", *_facts(result)]
-    return "\n".join(lines) + "\n"
+        base = c is result.baselines[c.rater]
+        other = result.baselines[first if base else c.rater]
+        if other is c:
+            continue
+        titles, humans = (places[id(c)], places[id(other)]), (c.human, other.human)
+        tests = compare(c.cases, other.cases, humans, result.suite.aggregate, titles, seed=seed)
+        report.comparisons += tests
+        against = f"{first}'s baseline" if base else "its baseline"
+        shared = {"rater": c.rater, **c.options.metadata(), "against": against}
+        rows += [shared | _columns(test) for test in tests]
+    for row, q in zip(rows, false_discovery([c.p for c in report.comparisons]), strict=True):
+        row["p_adjusted"] = finite(q)
+    return pl.DataFrame(rows, infer_schema_length=None)
 
 
-def _introduction(result: SuiteResult) -> list[str]:
-    counts, suite = result.counts, result.suite
-    found = counts["series"].get("series", 0)
+def _columns(c: Comparison) -> dict[str, Any]:
+    d = c.difference
+    ends = {"test": c.figure, "difference": d.value, "low": d.low, "high": d.high}
+    return ends | {"p": finite(c.p), "users": c.n}
+
+
+def _published(row: dict[str, Any]) -> Row:
+    labels = {name: str(row.get(name, "own")) for name in ("rater", *_OPTIONS)}
+    scores = {t: row[t] for t in _SCORES if t in row}
+    return Row(labels, "paper", scores, note=row["source"])
+
+
+def _note(result: SuiteResult, c: Configuration) -> str:
+    """What is missing from a configuration's scores."""
+    lacking, tests = _without_cases(result, c), len(result.suite.aggregate)
+    parts = [f"aggregate of {tests - len(lacking)} of {tests} tests"] if lacking else []
+    parts += [
+        f"{test}: {s.unreadable:,} of {s.cases:,} replies unreadable"
+        for test, s in c.scores.items()
+        if s.flagged and test != "aggregate"
+    ]
+    return "; ".join(parts)
+
+
+def _without_cases(result: SuiteResult, c: Configuration) -> list[str]:
+    """Tests that the aggregate should have and does not."""
+    return [t for t in result.suite.aggregate if not c.scores[t].rated]
+
+
+def _notes(result: SuiteResult) -> list[str]:
+    counts, first = result.counts, result.configurations[0]
     ways = [f"{rows} by {way}" for way, rows in counts["series"].items() if way != "series"]
+    cases = "; ".join(f"{test} {first.scores[test].cases:,}" for test in TESTS)
+    notes = [
+        f"Cases: {cases} over all seeds; {counts['series'].get('series', 0)} of "
+        f"{result.wanted_series} series" + (f" ({', '.join(ways)})." if ways else ".")
+    ]
+    if result.sample is not None:
+        notes.append(
+            f"A sample: at most {result.sample:,} cases of each test and seed, spread evenly over "
+            "users and over what is a success, the same for every row."
+        )
+    if empty := _without_cases(result, first):
+        notes.append(
+            f"The data has no cases for {', '.join(empty)}: the aggregate is of the other tests "
+            "only."
+        )
     missing = [
         name.removeprefix("genres ").removesuffix(" high")
         for name, rows in counts["item_sets"].items()
         if name.startswith("genres ") and name.endswith(" high") and rows < 80
     ]
-    lines = [
-        f"Release `{result.release}`, seeds {', '.join(map(str, result.seeds))}. Scores are shares "
-        "of drawn ratings that are a success; in brackets the 95 % interval over users "
-        "(bootstrap), then ± that over seeds (Student's t). The aggregate is the mean of "
-        f"{', '.join(suite.aggregate)}.",
-        "",
-        "Cases: "
-        + "; ".join(f"{test} {result.configurations[0].scores[test].cases:,}" for test in TESTS)
-        + f" over all seeds; {found} of {result.wanted_series} series"
-        + (f" ({', '.join(ways)})." if ways else "."),
-    ]
-    if result.sample is not None:
-        lines += [
-            "",
-            f"A sample: at most {result.sample:,} cases of each test and seed, spread evenly over "
-            "users and over what is a success, the same for every row.",
-        ]
-    empty = _without_cases(result, result.configurations[0])
-    if empty:
-        lines += [
-            "",
-            f"The data has no cases for {', '.join(empty)}: the aggregate is of the other tests "
-            "only.",
-        ]
     if missing:
-        lines += ["", f"Fewer liked items than requested: {', '.join(missing)}."]
+        notes.append(f"Fewer liked items than requested: {', '.join(missing)}.")
+    different = {name: sum(c.rater == name for c in result.configurations) for name in result.asked}
     collapsed = [
-        f"{rater}: {asked} asked, {sum(c.rater == rater for c in result.configurations)} different"
+        f"{rater}: {asked} asked, {different[rater]} different"
         for rater, asked in result.asked.items()
-        if asked != sum(c.rater == rater for c in result.configurations)
+        if asked != different[rater]
     ]
     if collapsed:
-        lines += [
-            "",
-            f"Configurations that a rater can't tell apart are one row (`{UNSEEN}`): "
-            f"{'; '.join(collapsed)}.",
-        ]
-    flagged = [c for c in result.configurations if any(s.flagged for s in c.scores.values())]
+        notes.append(
+            "Configurations that a rater can't tell apart are one row, without the options that "
+            f"it can't see: {'; '.join(collapsed)}."
+        )
     unreadable = sum(c.scores["aggregate"].unreadable for c in result.configurations)
-    lines += [
-        "",
-        f"Replies without a readable rating, left out of all scores: {unreadable:,}. "
-        + (
-            f"{len(flagged)} rows marked (!) have more than {FLAGGED:.0%} of them in a test."
-            if flagged
-            else f"No row has more than {FLAGGED:.0%} of them in a test."
-        ),
-    ]
-    return lines
-
-
-def _without_cases(result: SuiteResult, c: Configuration) -> list[str]:
-    """Tests that the aggregate should have and does not."""
-    return [t for t in result.suite.aggregate if not np.isfinite(c.scores[t].score)]
-
-
-def _share(result: SuiteResult, c: Configuration) -> str:
-    wanted, missing = len(result.suite.aggregate), len(_without_cases(result, c))
-    return f" ({wanted - missing} of {wanted} tests)" if missing else ""
-
-
-#: Wordings as rows of a table: what each is called.
-_WORDED = {
-    "own": "own words, fields",
-    "own-text": "own words, text only",
-    "open": "words of others (open half), fields",
-    "open-text": "words of others (open half), text only",
-    "sealed": "words of others (sealed half), fields",
-    "sealed-text": "words of others (sealed half), text only",
-}
-
-
-def _wordings(result: SuiteResult) -> list[str]:
-    """Scores of each rater's baseline by wording of the hand-made personas."""
-    shown = ("genres", "raters", "aggregate")
-    lines = [
-        "Hand-made personas described by our templates or by a bank of paraphrases (numbers, "
-        "stars, thumbs, letter grades, everyday phrases), with liked and disliked genres, "
-        "leniency and manner as fields or without them. A rater that sees no difference has one "
-        "row.",
-        "",
-        _row(["rater", "personas", *shown]),
-        _row(["---"] * (2 + len(shown))),
-    ]
-    for rater in result.raters:
-        base = result.baseline(rater)
-        for c in result.configurations:
-            unworded = replace(c.options, wording=base.options.wording)
-            if c.rater == rater and unworded == base.options:
-                name = _WORDED.get(c.options.wording, "any")
-                lines.append(_row([rater, name, *(_cell(c.scores[test]) for test in shown)]))
-    return lines
-
-
-def _context() -> list[str]:
     return [
-        "From the tables of SUBER (Corecco et al., ECAI 2024). Its personas, items and series are "
-        "others, its similarity test never had a history, it counted unreadable replies as the "
-        "lowest rating, and its intervals are of three subsamples of one run: the rows are no "
-        "competitors of the ones above."
+        *notes,
+        f"Replies without a readable rating, left out of all scores: {unreadable:,}. A row with "
+        f"more than {FLAGGED:.0%} of them in a test has a note.",
+        "Wording `own`: personas in our own words with liked and disliked genres, leniency and "
+        "manner as fields; `open`, `sealed`: words of others from a bank of paraphrases (numbers, "
+        "stars, thumbs, letter grades, everyday phrases); `-text`: without fields.",
+        "Configurations are compared with their rater's baseline, baselines with the first "
+        "rater's, on the same cases under the same draws (users drawn with both sides).",
+        "Rows of SUBER (Corecco et al., ECAI 2024): its personas, items and series are others, its "
+        "similarity test never had a history, it counted unreadable replies as the lowest rating, "
+        "and its intervals are of three subsamples of one run. They are no competitors.",
     ]
 
 
-def _paired(differences: pl.DataFrame) -> list[str]:
+def _fitted(c: Configuration) -> str:
+    parts = {
+        "fitted": {
+            k: v
+            for k, v in (c.metadata.get("fitted") or {}).items()
+            if not isinstance(v, list | dict)
+        },
+        "set by hand": c.metadata.get("by_hand") or {},
+    }
+    text = "; ".join(
+        f"{name}: {', '.join(f'{k} {v}' for k, v in values.items()) or 'nothing'}"
+        for name, values in parts.items()
+    )
+    return f"**{c.rater}**: {text}."
+
+
+def suite_pictures(result: SuiteResult) -> dict[str, bytes]:
+    """``scores`` by rater and component and, with people to compare with, ``ratings`` of both."""
+    panels: dict[str, dict[str, Configuration]] = {"rater": result.baselines}
+    for rater, base in result.baselines.items():
+        for option in _OPTIONS:
+            value = getattr(base.options, option)
+            varied = {
+                getattr(c.options, option): c
+                for c in result.configurations
+                if c.rater == rater and replace(c.options, **{option: value}) == base.options
+            }
+            if len(varied) > 1 and base.kind not in ("random", "mean"):
+                panels[f"{rater}: {option}"] = varied
+    name = result.suite.domain
+    out = {
+        "scores": draw(
+            {
+                title: {t: {v: c.scores[t] for v, c in shown.items()} for t in _SCORES}
+                for title, shown in panels.items()
+            },
+            title=f"Ablation suite {name}: score by component (95 % intervals over users)",
+            x="",
+            y="score",
+        )
+    }
+    ratings = {
+        f"{rater}: similarity {c.scores['similarity'].value:.3f}": shares
+        for rater, c in result.baselines.items()
+        if (shares := _ratings(c))
+    }
+    if ratings:
+        title = f"Ratings beside people's ({name})"
+        out["ratings"] = draw(ratings, title=title, x="rating", y="share of ratings")
+    return out
+
+
+def _ratings(c: Configuration) -> dict[str, dict[str, float]]:
+    """Shares of answers in the similarity test, beside people's; empty without any."""
     import polars as pl
 
-    lines = [
-        "Difference of the scores on the same cases under the same draws, with 95 % intervals "
-        "(users drawn with both sides); p of a paired permutation test over users, after "
-        "Benjamini and Hochberg's correction.",
-        "",
-        _row(["rater", "changed to", "against", *(t for t in (*TESTS, "aggregate"))]),
-        _row(["---"] * (3 + len(TESTS) + 1)),
-    ]
-    key = ["rater", *_OPTIONS, "against"]
-    for group, rows in differences.group_by(key, maintain_order=True):
-        cells = {}
-        for d in rows.iter_rows(named=True):
-            text = f"{d['difference']:+.3f} [{d['low']:+.3f}, {d['high']:+.3f}]"
-            if d["p_adjusted"] is not None:
-                text += f" p={d['p_adjusted']:.3g}"
-            cells[d["test"]] = text
-        options = [str(v) for v in group[1:-1] if v != UNSEEN]
-        shown = [cells.get(t, "") for t in (*TESTS, "aggregate")]
-        lines.append(_row([str(group[0]), ", ".join(options), str(group[-1]), *shown]))
-    assert isinstance(differences, pl.DataFrame)
-    return lines
-
-
-def _effects(effects: pl.DataFrame) -> list[str]:
-    tests = [t for t in TESTS if t != "similarity"]
-    lines = [
-        "Probability of a success with an option's value less that with the baseline's, averaged "
-        "over every configuration of the other options, with 95 % intervals over users; p as "
-        "above, corrected over this table.",
-        "",
-        _row(["rater", "option", "value", "instead of", "pairs", *tests]),
-        _row(["---"] * (5 + len(tests))),
-    ]
-    key = ["rater", "option", "value", "reference", "pairs"]
-    for group, rows in effects.group_by(key, maintain_order=True):
-        cells = {
-            d["test"]: f"{d['difference']:+.3f} [{d['low']:+.3f}, {d['high']:+.3f}] "
-            f"p={d['p_adjusted']:.3g}"
-            for d in rows.iter_rows(named=True)
-        }
-        lines.append(_row([*group, *(cells.get(t, "") for t in tests)]))
-    return lines
-
-
-def _facts(result: SuiteResult) -> list[str]:
-    lines = []
-    for name in result.raters:
-        metadata = result.baseline(name).metadata
-        fitted = metadata.get("fitted") or {}
-        by_hand = metadata.get("by_hand") or {}
-        shown = {k: v for k, v in fitted.items() if not isinstance(v, list | dict)}
-        text = ", ".join(f"{k} {v}" for k, v in shown.items()) or "nothing"
-        hand = ", ".join(f"{k} {v}" for k, v in by_hand.items()) or "nothing"
-        lines.append(f"- **{name}**: fitted: {text}; set by hand: {hand}.")
-    return lines
-
-
-def _options(c: Configuration) -> list[str]:
-    return [str(getattr(c.options, name)) for name in _OPTIONS]
-
-
-def _cell(s: TestScore) -> str:
-    if not np.isfinite(s.score):
-        return "no cases" if not s.cases else "nothing readable (!)"
-    text = f"{s.score:.3f} [{s.low:.3f}, {s.high:.3f}]"
-    if np.isfinite(s.seeds_high):
-        text += f" ±{(s.seeds_high - s.seeds_low) / 2:.3f}"
-    return text + (" (!)" if s.flagged else "")
-
-
-def _row(cells: Sequence[Any]) -> str:
-    return "| " + " | ".join(str(c).replace("|", "\\|") for c in cells) + " |"
+    rated = c.cases.filter((pl.col("test") == "similarity") & (pl.col("status") == "ok"))
+    if c.human is None or not rated.height:
+        return {}
+    count = np.bincount(rated["answer"].to_numpy(), minlength=len(c.human))
+    scale = scale_named(c.options.scale)
+    texts = scale.texts if len(scale) == len(c.human) else range(1, len(c.human) + 1)
+    names = list(map(str, texts))
+    sides = {"rater": count / count.sum(), "people": c.human}
+    return {who: dict(zip(names, map(float, share), strict=True)) for who, share in sides.items()}
 
 
 def write_report(result: SuiteResult, folder: Path) -> dict[str, Path]:
     """Write a suite's report and return its files by kind.
 
-    ``<suite>.md``, ``.csv`` and ``.html`` (with the plots inside), ``<suite>-paired.csv``, and the
-    plots ``<suite>-scores.png`` and ``<suite>-ratings.png``.
+    ``<suite>.md``, ``.csv`` and ``.html``, ``<suite>-paired.csv``, and the pictures
+    ``<suite>-scores.png`` and ``<suite>-ratings.png``; ``<suite>-options.md`` of a full grid.
     """
-    from pipelines.errors import StoreError
-    from pipelines.markdown import html_page
-    from sim.ablations._plots import plots_of
-
     name = result.suite.domain
-    differences = comparisons(result)
-    text = markdown(result, differences=differences)
-    plots = plots_of(result)
-    out = {
-        "markdown": folder / f"{name}.md",
-        "csv": folder / f"{name}.csv",
-        "html": folder / f"{name}.html",
-        "paired": folder / f"{name}-paired.csv",
-        **{kind: folder / f"{name}-{kind}.png" for kind in plots},
-    }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        out["markdown"].write_text(text, encoding="utf-8")
-        table(result).write_csv(out["csv"])
-        differences.write_csv(out["paired"])
-        out["html"].write_text(html_page(f"Ablation suite: {name}", text, plots), encoding="utf-8")
-        for kind, png in plots.items():
-            out[kind].write_bytes(png)
-    except OSError as error:
-        raise StoreError(
-            f"the report can't be written ({error.strerror})", where=str(folder)
-        ) from error
-    return out
+    studies = {name: suite_study(result)}
+    studies[name].pictures |= suite_pictures(result)
+    if (options := option_study(result)) is not None:
+        studies[f"{name}-options"] = options
+    title = f"Ablation suite: {name}"
+    files = study.write_report(studies, folder, release=result.release, title=title, stem=name)
+    return {kind.removeprefix(f"{name} "): file for kind, file in files.items()}

@@ -70,14 +70,13 @@ class SuiteResult:
     #: Cases asked of each test and draw at most (count); None: all of them.
     sample: int | None = None
 
-    def baseline(self, rater: str) -> Configuration:
-        """The first configuration of a rater."""
-        return next(c for c in self.configurations if c.rater == rater)
-
     @property
-    def raters(self) -> list[str]:
-        """Names of the raters, in order."""
-        return list(dict.fromkeys(c.rater for c in self.configurations))
+    def baselines(self) -> dict[str, Configuration]:
+        """The first configuration of each rater, by its name."""
+        first: dict[str, Configuration] = {}
+        for c in self.configurations:
+            first.setdefault(c.rater, c)
+        return first
 
 
 def run_suite(
@@ -163,7 +162,7 @@ def _configuration(
         shares = common_scale(scale_named(options.scale), human)[2]
     scores = {
         test: score_of(
-            test, cases.filter(pl.col("test") == test), shares if test == "similarity" else None
+            cases.filter(pl.col("test") == test), shares if test == "similarity" else None
         )
         for test in TESTS
     }
@@ -182,9 +181,19 @@ def _label(spec: RaterSpec, options: Options, seed: int) -> str:
     return f"{spec.name}: {', '.join(s for s in shown if s != UNSEEN)}, seed {seed}"
 
 
-def finite(value: float) -> float | None:
+#: Columns of a score in tables, beside its value, and the fields that they are of.
+SCORE = {
+    "low": "low",
+    "high": "high",
+    "seeds_low": "seed_low",
+    "seeds_high": "seed_high",
+    "expected": "expected",
+}
+
+
+def finite(value: float | None) -> float | None:
     """The number for a table: null where it is not known."""
-    return float(value) if np.isfinite(value) else None
+    return None if value is None or not np.isfinite(value) else float(value)
 
 
 def scores_frame(result: SuiteResult) -> pl.DataFrame:
@@ -200,10 +209,8 @@ def scores_frame(result: SuiteResult) -> pl.DataFrame:
             "rater": c.rater,
             **c.options.metadata(),
             "test": test,
-            **{
-                name: finite(getattr(s, name))
-                for name in ("score", "low", "high", "seeds_low", "seeds_high", "expected")
-            },
+            "score": finite(s.value),
+            **{name: finite(getattr(s, of)) for name, of in SCORE.items()},
             "cases": s.cases,
             "users": s.users,
             "unreadable": s.unreadable,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -73,25 +73,40 @@ def ablate(
     "rows": [{"rater", the options, per test "score", "low", "high", ...}]}.
     """
     instructions.fix()  # before NumPy is loaded
+    from pipelines.llm.answers import AnswerStore
     from pipelines.llm.engines import check_engine
+    from pipelines.paths import home_path
+    from pipelines.plugins import closing
+    from sim.ablations import SuiteContext, run_suite, scores_frame, write_report
 
-    specs = _specs(rater or [], model or [], call.settings)
-    for spec in specs:
-        if spec.engine is not None:
-            check_engine(spec.engine, call.settings.serving, choices=True)
-    result, files = _run(
-        call,
-        suite,
-        specs,
-        release or f"{suite}@latest",
-        grid=grid,
-        seeds=tuple(range(seeds)),
-        cases=cases,
-        sealed=sealed,
-        retrieved=retrieved,
-        out=out,
-    )
-    payload = _payload(result, files)
+    specs, settings = _specs(rater or [], model or [], call.settings), call.settings
+    engines = [spec.engine for spec in specs if spec.engine is not None]
+    for engine in engines:
+        check_engine(engine, settings.serving, choices=True)
+    with closing(AnswerStore(call.home, settings.serving) if engines else None) as answers:
+        context = SuiteContext.open(
+            call.store(),
+            call.release(release or f"{suite}@latest"),
+            suite,
+            settings,
+            answer_store=answers,
+            k=retrieved,
+            sample=cases,
+        )
+        with call.progress(f"suite {suite}"):
+            result = run_suite(context, specs, grid=grid, seeds=range(seeds), sealed=sealed)
+    files = write_report(result, out or home_path(call.home) / "ablations" / "reports")
+    payload = {
+        "suite": suite,
+        "release": result.release,
+        "seeds": list(result.seeds),
+        "sample": result.sample,
+        "cells": result.made + result.reused,
+        "reused": result.reused,
+        "counts": result.counts,
+        "files": {kind: str(path) for kind, path in files.items()},
+        "rows": scores_frame(result).to_dicts(),
+    }
     call.emit(payload, lambda screen: _render(screen, result, files))
 
 
@@ -116,68 +131,6 @@ def _specs(raters: list[str], models: list[str], settings: Settings) -> list[Rat
     return specs
 
 
-def _run(
-    call: cli.Call,
-    suite: str,
-    specs: list[RaterSpec],
-    release: str,
-    *,
-    grid: Any,
-    seeds: tuple[int, ...],
-    cases: int | None,
-    sealed: bool,
-    retrieved: int,
-    out: Path | None,
-) -> tuple[SuiteResult, dict[str, Path]]:
-    from pipelines.llm.answers import AnswerStore
-    from pipelines.paths import home_path
-    from sim.ablations import SuiteContext, run_suite, write_report
-
-    home, settings = call.home, call.settings
-    asking = any(spec.kind == "llm" for spec in specs)
-    answers = AnswerStore(home, settings.serving) if asking else None
-    try:
-        context = SuiteContext.open(
-            call.store(),
-            call.release(release),
-            suite,
-            settings,
-            answer_store=answers,
-            k=retrieved,
-            sample=cases,
-        )
-        with call.progress(f"suite {suite}"):
-            result = run_suite(
-                context,
-                specs,
-                grid=grid,
-                seeds=seeds,
-                sealed=sealed,
-            )
-    finally:
-        if answers is not None:
-            answers.close()
-    files = write_report(result, out or home_path(home) / "ablations" / "reports")
-    return result, files
-
-
-def _payload(result: SuiteResult, files: dict[str, Path]) -> dict[str, Any]:
-    from sim.ablations import scores_frame
-
-    rows = scores_frame(result).to_dicts()
-    return {
-        "suite": result.suite.domain,
-        "release": result.release,
-        "seeds": list(result.seeds),
-        "sample": result.sample,
-        "cells": result.made + result.reused,
-        "reused": result.reused,
-        "counts": result.counts,
-        "files": {kind: str(path) for kind, path in files.items()},
-        "rows": rows,
-    }
-
-
 def _render(screen: Console, result: SuiteResult, files: dict[str, Path]) -> None:
     rows = []
     for c in result.configurations:
@@ -190,7 +143,7 @@ def _render(screen: Console, result: SuiteResult, files: dict[str, Path]) -> Non
             [
                 c.rater + (" (!)" if any(s.flagged for s in shown) else ""),
                 " ".join(o for o in options if o != "-"),
-                *("" if s.score != s.score else f"{s.score:.3f}" for s in shown),
+                *(f"{s.value:.3f}" if s.rated else "" for s in shown),
             ]
         )
     names = list(result.configurations[0].scores)

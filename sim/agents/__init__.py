@@ -7,7 +7,7 @@ everything else is the same for all brains.
 from sim.agents._asking import Asked, Classified, classify_items, judge_pairs
 from sim.agents._assumed import ASSUMED_FILE, assumed
 from sim.agents._choice import logistic
-from sim.agents._figures import FIGURES, VisitRow, markdown, pictures, visit_row, visit_values
+from sim.agents._figures import FIGURES, source_of, visit_rows, visit_study, visit_values
 from sim.agents._log import TABLES
 from sim.agents._loop import Visits
 from sim.agents._matching import match_people
@@ -74,7 +74,6 @@ __all__ = [
     "Replies",
     "Requests",
     "Simulation",
-    "VisitRow",
     "Visits",
     "assumed",
     "brain",
@@ -83,15 +82,15 @@ __all__ = [
     "fault_of",
     "judge_pairs",
     "logistic",
-    "markdown",
     "match_people",
     "open_brain",
     "page_lists",
-    "pictures",
     "remark_report",
     "simulate",
+    "source_of",
     "visit",
-    "visit_row",
+    "visit_rows",
+    "visit_study",
     "visit_values",
     "write_visits",
 ]

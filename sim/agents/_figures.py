@@ -1,19 +1,17 @@
-"""Figures of visits: those of Agent4Rec's Table 2, with intervals, and pictures."""
+"""The study of visits: figures of Agent4Rec's Table 2, with intervals over people."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from pipelines.study import Plot, Study, draw
 from sim.agents._assumed import ASSUMED_FILE
 from sim.agents._protocol import Floats
 from sim.agents._run import Simulation
-from sim.metrics import RESAMPLES, Figure, mean_with_interval, user_weights
 
 #: Figures by column of a report (Agent4Rec, section 3.3).
 FIGURES = {
@@ -23,25 +21,16 @@ FIGURES = {
     "n_exit": "page on which the visit ended",
     "s_sat": "score of the interview, 1-10",
 }
+_SATISFACTION = Plot(
+    "Satisfaction by recommender", "interview (1-10)", ("s_sat",), ("recommender",), ("brain",)
+)
 
 
-@dataclass(frozen=True)
-class VisitRow:
-    """Figures of the visits of one brain to one recommender."""
-
-    #: Brain name.
-    brain: str
-    recommender: str
-    #: Agents, and those that failed and are in no figure (counts).
-    agents: int
-    failed: int
-    #: By name of `FIGURES`: mean over people, with its 95 % interval over people.
-    figures: dict[str, Figure]
-
-    def as_json(self) -> dict[str, Any]:
-        """The row as plain values."""
-        counts = {name: value for name, value in vars(self).items() if name != "figures"}
-        return counts | {name: [f.value, f.low, f.high] for name, f in self.figures.items()}
+def source_of(brain: str, metadata: Mapping[str, Any]) -> str:
+    """``baseline``, ``statistical`` (no language model) or ``model``: source of a brain's rows."""
+    if brain in ("random", "always"):
+        return "baseline"
+    return "model" if metadata.get("language_model") else "statistical"
 
 
 def visit_values(agents: pl.DataFrame, views: pl.LazyFrame) -> pl.DataFrame:
@@ -72,111 +61,77 @@ def visit_values(agents: pl.DataFrame, views: pl.LazyFrame) -> pl.DataFrame:
     )
 
 
-def visit_row(run: Simulation) -> VisitRow:
-    """Figures of a run."""
-    agents = run.table("agents").collect()
-    values = visit_values(agents, run.table("views"))
-    # Agents that share a person are no independent draws.
-    by_person = values.group_by("persona_id").mean().sort("persona_id")
-    weights = user_weights(by_person.height, RESAMPLES, 0)
-    figures = (
-        {name: mean_with_interval(by_person[name].to_numpy(), weights) for name in FIGURES}
-        if by_person.height
-        else {}
-    )
-    return VisitRow(
-        run.identity["brain"],
-        run.identity["recommender"],
-        agents.height,
-        agents.height - values.height,
-        figures,
-    )
+def visit_study(runs: Sequence[Simulation], people: Floats | None = None) -> Study:
+    """The study of runs on one release, a row each over the agents that did not fail.
 
-
-def markdown(runs: Sequence[Simulation], rows: Sequence[VisitRow]) -> str:
-    """The figures as a table, with what each brain assumes."""
-    header = ["brain", "recommender", "agents", "failed", *FIGURES]
-    cells = [
-        [
-            row.brain, row.recommender, f"{row.agents:,}", f"{row.failed:,}",
-            *(_shown(row.figures.get(name)) for name in FIGURES),
-        ]
-        for row in rows
-    ]  # fmt: skip
-    notes = dict.fromkeys(f"`{run.identity['brain']}`: {run.identity['note']}" for run in runs)
-    release = runs[0].identity["release"]
-    lines = [header, ["---"] * len(header), *cells]
-    return "\n\n".join(
-        [
-            "\n".join(f"| {' | '.join(line)} |" for line in lines),
-            f"Release {release}. Means over people with 95 % intervals over people; assumptions "
-            f"that are not fitted are in `{ASSUMED_FILE}`.",
-            *notes,
-        ]
-    )
-
-
-def _shown(figure: Figure | None) -> str:
-    return "" if figure is None else f"{figure.value:.3f} [{figure.low:.3f}, {figure.high:.3f}]"
-
-
-def pictures(
-    runs: Sequence[Simulation], rows: Sequence[VisitRow], people: Floats
-) -> dict[str, bytes]:
-    """Exits by page, ratings beside those of people, satisfaction by recommender, as PNG.
-
-    ``people`` are the shares of people's training ratings 1-5, of shape (5,).
+    With pictures if ``people`` are given: shares of people's training ratings 1-5, of shape (5,).
     """
-    from matplotlib.figure import Figure as Picture
+    study = Study(
+        "agents",
+        "How do simulated users take to recommenders?",
+        "Agent4Rec, Table 2",
+        FIGURES,
+        ("brain", "recommender"),
+        legend="Means over people with 95 % intervals over people; n counts agents. Assumptions "
+        f"that are not fitted are in `{ASSUMED_FILE}`.",
+        notes=list(dict.fromkeys(f"`{r.identity['brain']}`: {r.identity['note']}" for r in runs)),
+    )
+    for run in runs:
+        agents = run.table("agents").collect()
+        values = visit_values(agents, run.table("views"))
+        failed = agents.height - values.height
+        brain, recommender = run.identity["brain"], run.identity["recommender"]
+        study.add(
+            [brain, recommender],
+            source_of(brain, run.identity["brain_metadata"]),
+            values,
+            n=values.height,
+            note=f"{failed:,} more agents failed" if failed else "",
+        )
+    if people is not None:
+        study.draw({"satisfaction_by_recommender": _SATISFACTION})
+        study.pictures |= _pictures(study, runs, people)
+    return study
 
-    names = [f"{row.brain}, {row.recommender}" for row in rows]
-    out = {}
 
-    def finish(title: str, key: str, picture: Any, axes: Any) -> None:
-        axes.set_title(title)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-        picture.tight_layout()
-        data = io.BytesIO()
-        picture.savefig(data, format="png", dpi=110)
-        out[key] = data.getvalue()
+def visit_rows(study: Study, runs: Sequence[Simulation]) -> list[dict[str, Any]]:
+    """The rows of :func:`visit_study` as plain values, with counts of agents and failed ones."""
+    return [
+        {
+            **row.labels,
+            "agents": run.identity["agents"],
+            "failed": run.identity["agents"] - (row.n or 0),
+            **row.as_json()["figures"],
+        }
+        for row, run in zip(study.rows, runs, strict=True)
+    ]
 
-    picture = Picture(figsize=(7, 4))
-    axes = picture.subplots()
-    pages = int(runs[0].identity["pages"])
-    width = 0.8 / len(runs)
-    for n, (run, name) in enumerate(zip(runs, names, strict=True)):
+
+def _pictures(study: Study, runs: Sequence[Simulation], people: Floats) -> dict[str, bytes]:
+    """Exits by page, and ratings beside those of people."""
+    exits: dict[str, dict[str, float]] = {}
+    ratings = {"people": _shares(people, 1)}
+    for row, run in zip(study.rows, runs, strict=True):
         ended = run.table("agents").filter(pl.col("exit_reason") != "failed").collect()
-        share = np.bincount(ended["exit_page"], minlength=pages + 1)[1:] / max(ended.height, 1)
-        axes.bar(np.arange(1, pages + 1) + (n + 0.5) * width - 0.4, share, width, label=name)
-    axes.set_xlabel("page on which the visit ended (the last is the limit too)")
-    axes.set_ylabel("share of agents")
-    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    finish("Exits by page", "exits_by_page", picture, axes)
-
-    picture = Picture(figsize=(7, 4))
-    axes = picture.subplots()
-    width = 0.8 / (len(runs) + 1)
-    stars = np.arange(1, 6)
-    axes.bar(stars + 0.5 * width - 0.4, people, width, label="people", color="black")
-    for n, (run, name) in enumerate(zip(runs, names, strict=True)):
         given = run.table("views").filter(pl.col("watched")).select("rating").collect()
-        share = np.bincount(given["rating"], minlength=6)[1:] / max(given.height, 1)
-        axes.bar(stars + (n + 1.5) * width - 0.4, share, width, label=name)
-    axes.set_xlabel("rating (1-5)")
-    axes.set_ylabel("share of ratings")
-    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    finish("Ratings beside those of people (training split)", "ratings", picture, axes)
+        counts = np.bincount(ended["exit_page"], minlength=int(run.identity["pages"]) + 1)[1:]
+        exits[row.title] = _shares(counts, ended.height)
+        ratings[row.title] = _shares(np.bincount(given["rating"], minlength=6)[1:], given.height)
+    return {
+        "exits_by_page": draw(
+            {"": exits},
+            title="Exits by page",
+            x="page on which the visit ended (the last is the limit too)",
+            y="share of agents",
+        ),
+        "ratings": draw(
+            {"": ratings},
+            title="Ratings beside those of people (training split)",
+            x="rating (1-5)",
+            y="share of ratings",
+        ),
+    }
 
-    picture = Picture(figsize=(7, 0.5 * len(rows) + 1.5))
-    axes = picture.subplots()
-    for n, row in enumerate(rows):
-        found = row.figures.get("s_sat")
-        if found is not None:
-            off = [[found.value - found.low], [found.high - found.value]]
-            axes.errorbar(found.value, n, xerr=off, fmt="o", capsize=3)
-    axes.set_yticks(range(len(rows)), names)
-    axes.set_xlabel("interview (1-10), mean with 95 % interval over people")
-    axes.invert_yaxis()
-    finish("Satisfaction by recommender", "satisfaction_by_recommender", picture, axes)
-    return out
+
+def _shares(counts: Any, total: int) -> dict[str, float]:
+    return {str(n): float(count) / max(total, 1) for n, count in enumerate(counts, 1)}

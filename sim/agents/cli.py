@@ -13,7 +13,7 @@ from pipelines.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sim.agents import Simulation, VisitRow
+    from sim.agents import Simulation
 
 __all__ = ["app"]
 
@@ -90,7 +90,8 @@ def run(
         open_brain,
         remark_report,
         simulate,
-        visit_row,
+        visit_rows,
+        visit_study,
         write_visits,
     )
     from sim.recommenders import open_recommender
@@ -125,11 +126,10 @@ def run(
         close = getattr(mind, "close", None)
         if close is not None:
             close()
-    row = visit_row(visits)
     dataset = None if minari is None else write_visits(visits, world, minari)
     payload: dict[str, Any] = {
         "release": opened.ref,
-        **row.as_json(),
+        **visit_rows(visit_study([visits]), [visits])[0],
         "remarks": remark_report(visits, world).as_json(),
         "folder": str(visits.folder),
         "minari": None if dataset is None else str(dataset),
@@ -137,24 +137,25 @@ def run(
         "people": people,
         "assumed": ASSUMED_FILE,
     }
-    call.emit(payload, lambda screen: _render(screen, visits, row, payload))
+    call.emit(payload, lambda screen: _render(screen, visits, payload))
 
 
-def _render(screen: Console, run: Simulation, row: VisitRow, payload: dict[str, Any]) -> None:
+def _render(screen: Console, run: Simulation, payload: dict[str, Any]) -> None:
     from sim.agents import FIGURES
 
     rows = [
-        (name, f"{f.value:.3f}", f"{f.low:.3f} to {f.high:.3f}", FIGURES[name])
-        for name, f in row.figures.items()
+        (name, f"{value:.3f}", f"{low:.3f} to {high:.3f}", meaning)
+        for name, meaning in FIGURES.items()
+        if payload[name] is not None
+        for value, low, high in [payload[name]]
     ]
     columns = ("figure", "value", "95 % interval", "meaning")
     screen.print(cli.table(*columns, rows=rows, numeric=["value"]))
-    left = (
-        f", of which {row.failed:,} failed and are excluded from the figures" if row.failed else ""
-    )
+    failed = payload["failed"]
+    left = f", of which {failed:,} failed and are excluded from the figures" if failed else ""
     screen.print(
-        f"{row.agents:,} agents{left}; brain {row.brain}, recommender {row.recommender}, release "
-        f"{payload['release']}."
+        f"{payload['agents']:,} agents{left}; brain {payload['brain']}, recommender "
+        f"{payload['recommender']}, release {payload['release']}."
     )
     said = payload["remarks"]
     if said["feelings"]:

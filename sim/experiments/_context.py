@@ -28,6 +28,7 @@ from sim.agents import (
     match_people,
     open_brain,
     simulate,
+    source_of,
 )
 from sim.agents import CODE_VERSION as AGENTS_VERSION
 from sim.recommenders import RECOMMENDERS as OWN_RECOMMENDERS
@@ -155,10 +156,7 @@ class ExperimentContext:
 
     def source(self, brain: Brain) -> str:
         """``baseline``, ``statistical`` (no language model) or ``model``: source of its rows."""
-        if brain.name in ("random", "always"):
-            return "baseline"
-        found = brain.metadata()
-        return "model" if found.get("language_model") else "statistical"
+        return source_of(brain.name, brain.metadata())
 
     def recommender(self, name: str, train: pl.DataFrame | None = None) -> Recommender:
         """A recommender by name (see `open_recommender`), fitted once per name and rows.

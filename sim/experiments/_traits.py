@@ -101,9 +101,11 @@ def traits(
         changed = _difference(frames["with"], frames["without"])
         add((brain, "with less without"), source, changed)
         _add_likeness(study, brain, source, frames["with"], people)
+    study.compared = (
+        "Differences of groups of people (left minus right), people permuted between the groups"
+    )
     study.notes += [
-        "Tiers hold different people: their differences are tested by permuting people between "
-        "tiers. Without traits tiers differ as far as the people's histories do; `with less "
+        "Without traits tiers differ as far as the people's histories do; `with less "
         "without` is, person by person, what the traits change.",
         "The statistical brain's effects of activity and diversity are assumed, that of conformity "
         "is fitted. The brain `random` reads no traits: its change is exactly 0.",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ import orjson
 from pipelines.errors import ConfigError, ContractError
 from pipelines.progress import within
 from pipelines.raters import population_rows
+from pipelines.study import Points, Study, draw
 from sim.metrics import FIGURES, Figure, Played, evaluate, headroom_share
 from sim.recommenders import (
     BASELINES,
@@ -46,16 +46,19 @@ class TrainingReport:
 
     #: Release, rater, whether a language model rated, algorithm, steps, seeds, users.
     metadata: dict[str, Any]
-    #: Figures by recommender, the baselines first; see :func:`sim.metrics.evaluate` and
+    #: A row per recommender, the baselines first; see :func:`sim.metrics.evaluate` and
     #: :func:`sim.metrics.headroom_share`. NaN where the headroom is not known.
-    rows: dict[str, dict[str, Figure]]
-    #: One sentence on each recommender.
-    notes: dict[str, str]
+    study: Study
     #: Users left out of rated figures for an item without a rating, by recommender (count, over all
     #: seeds).
     unrated: dict[str, int]
     #: The trained policies, one per seed.
     runs: list[Trained]
+
+    @property
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """Figures by recommender."""
+        return {row.title: row.figures for row in self.study.rows}
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain values."""
@@ -64,76 +67,18 @@ class TrainingReport:
             "figures": COLUMNS,
             "rows": [
                 {
-                    "recommender": name,
-                    "trained": name == self.metadata["algo"],
-                    "note": self.notes[name],
-                    "unrated_users": self.unrated[name],
-                    "figures": {key: figure.as_json() for key, figure in figures.items()},
+                    "recommender": row.title,
+                    "trained": row.title == self.metadata["algo"],
+                    "note": row.note,
+                    "unrated_users": self.unrated[row.title],
+                    "figures": {key: f.as_json() for key, f in self.rows[row.title].items()},
                 }
-                for name, figures in self.rows.items()
+                for row in self.study.rows
             ],
             "runs": [
                 {"seed": run.policy.metadata["seed"], "folder": str(run.folder), "curve": run.curve}
                 for run in self.runs
             ],
-        }
-
-    def markdown(self) -> str:
-        """The table with 95 % intervals over users, and what it was measured on."""
-        head = ["recommender", *COLUMNS.values()]
-        lines = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * len(COLUMNS)]
-        for name, figures in self.rows.items():
-            cells = [_cell(figures[key], 3) for key in COLUMNS]
-            lines.append("| " + " | ".join([name, *cells]) + " |")
-        return "\n".join([*lines, "", *(f"{line}  " for line in self.sentences())])
-
-    def sentences(self) -> list[str]:
-        """Sentences on what the table was measured on."""
-        metadata = self.metadata
-        seeds = len(metadata["seeds"])
-        out = [
-            f"{metadata['note']} Release {metadata['release']}.",
-            f"{LIST} recommendations to each of {metadata['users']:,} personas; intervals: 95 %, "
-            f"bootstrap over users; values: means over {seeds} seed{'s' if seeds > 1 else ''}.",
-        ]
-        reward = self.rows[metadata["algo"]]["average_reward"]
-        if reward.seed_low is None:
-            out.append(f"{seeds} of the 3 seeds that an interval over seeds needs.")
-        else:
-            out.append(
-                f"Average reward of {metadata['algo']} over seeds: {reward.value:.3f} "
-                f"[{reward.seed_low:.3f}, {reward.seed_high:.3f}] (95 %, Student's t)."
-            )
-        if OracleRecommender.name in self.rows:
-            room = self.rows[OracleRecommender.name]["average_reward"].value
-            room -= self.rows[CommonListRecommender.name]["average_reward"].value
-            share = self.rows[metadata["algo"]]["headroom"]
-            out.append(
-                f"Headroom for personalisation (oracle minus best list for everybody): {room:.3f}; "
-                f"{metadata['algo']} earns {_percent(share)} of it (bootstrap over users)."
-            )
-        if metadata["item_person_share"] is not None:
-            own, people = (metadata["item_person_share"][side] for side in ("personas", "people"))
-            out.append(f"Item x person share of the variance: personas {own}, people {people}.")
-        left = {name: count for name, count in self.unrated.items() if count}
-        if left:
-            shown = ", ".join(f"{name} {count:,}" for name, count in left.items())
-            out.append(f"Users left out for an item without a rating: {shown}.")
-        return out
-
-    def pictures(self) -> dict[str, bytes]:
-        """Evaluation curves as PNG bytes by title."""
-        curves = {f"seed {run.policy.metadata['seed']}": run.curve for run in self.runs}
-        baselines = {
-            name: {key: f.value for key, f in figures.items()}
-            for name, figures in self.rows.items()
-            if name != self.metadata["algo"]
-        }
-        kind = "a language model" if self.metadata["language_model"] else "no language model"
-        subtitle = f"{self.metadata['algo']}, rater {self.metadata['rater']} ({kind})"
-        return {
-            f"curve: {name}": curve_picture(name, curves, baselines=baselines, subtitle=subtitle)
-            for name in PICTURES
         }
 
 
@@ -179,20 +124,10 @@ def train(
         report.as_json(), option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
     )
     write(folder / "report.json", content)
-    write(folder / "report.md", report.markdown().encode())
-    for title, picture in report.pictures().items():
-        write(folder / f"{title.removeprefix('curve: ')}.png", picture)
+    write(folder / "report.md", report.study.markdown(release=world.release.ref).encode())
+    for name, picture in report.study.pictures.items():
+        write(folder / f"{name}.png", picture)
     return report
-
-
-def _percent(share: Figure) -> str:
-    return f"{share.value:.0%} [{share.low:.0%}, {share.high:.0%}]"
-
-
-def _cell(figure: Figure, digits: int) -> str:
-    if figure.value != figure.value:
-        return "–"
-    return f"{figure.value:.{digits}f} [{figure.low:.{digits}f}, {figure.high:.{digits}f}]"
 
 
 def _headroom(runs: Sequence[Played], ceiling: Sequence[Sequence[Played]]) -> Figure:
@@ -227,11 +162,6 @@ def _judged(
         for made in contenders
     }
     ceiling = [played[one.name] for one in references]
-    rows = {
-        name: {**evaluate(lists), "headroom": _headroom(lists, ceiling)}
-        for name, lists in played.items()
-    }
-    notes = {made[0].name: made[0].note for made in contenders}
     unrated = {name: sum(int((~p.complete).sum()) for p in ps) for name, ps in played.items()}
     metadata = {
         "release": world.release.ref,
@@ -245,7 +175,46 @@ def _judged(
         "users": len(audience.users),
         "item_person_share": _item_person_share(world.release),
     }
-    return TrainingReport(metadata, rows, notes, unrated, runs)
+    study = Study(
+        f"{settings.algo} on {world.release.name}",
+        "What does a trained policy earn beside baselines and the ceiling?",
+        figures=COLUMNS,
+        conditions=("recommender",),
+        settings={name: metadata[name] for name in ("algo", "steps", "seeds", "rater")},
+        legend=f"{LIST} recommendations to each of {len(audience.users):,} personas; intervals: "
+        "95 %, bootstrap over users, and ± over at least 3 seeds (95 %, Student's t); values: "
+        f"means over {len(seeds)} seed{'s' if len(seeds) > 1 else ''}.",
+    )
+    trained = "model" if world.rater.language_model else "statistical"
+    for made in contenders:
+        name, lists = made[0].name, played[made[0].name]
+        figures = {**evaluate(lists), "headroom": _headroom(lists, ceiling)}
+        source = trained if name == settings.algo else "baseline"
+        study.add([name], source, figures=figures, n=len(audience.users), note=made[0].note)
+    report = TrainingReport(metadata, study, unrated, runs)
+    study.notes += _notes(report)
+    study.pictures |= {name: _curves(report, name) for name in PICTURES}
+    return report
+
+
+def _notes(report: TrainingReport) -> list[str]:
+    """Sentences on what the rows were measured on."""
+    metadata, rows = report.metadata, report.rows
+    notes = [f"{metadata['note']} Release {metadata['release']}."]
+    if OracleRecommender.name in rows:
+        room = rows[OracleRecommender.name]["average_reward"].value
+        room -= rows[CommonListRecommender.name]["average_reward"].value
+        share = rows[metadata["algo"]]["headroom"]
+        notes.append(
+            f"Headroom for personalisation (oracle minus best list for everybody): {room:.3f}; "
+            f"{metadata['algo']} earns {share.value:.0%} [{share.low:.0%}, {share.high:.0%}] of it "
+            "(bootstrap over users)."
+        )
+    if metadata["item_person_share"] is not None:
+        personas, people = (metadata["item_person_share"][side] for side in ("personas", "people"))
+        notes.append(f"Item x person share of the variance: personas {personas}, people {people}.")
+    left = ", ".join(f"{name} {count:,}" for name, count in report.unrated.items() if count)
+    return [*notes, f"Users left out for an item without a rating: {left}."] if left else notes
 
 
 def _item_person_share(release: Release) -> dict[str, str] | None:
@@ -290,74 +259,37 @@ def policy_table(report: TrainingReport) -> pl.DataFrame:
     return pl.DataFrame(sorted(rows, key=lambda row: row["seed"]))
 
 
-#: Pictures by name: title, label of the vertical axis, figures with how their lines are drawn.
-PICTURES: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
-    "reward": ("Average reward of ten recommendations", "rating", (("average_reward", "-"),)),
+#: Pictures of curves by name: title, label of the vertical axis, figures.
+PICTURES: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "reward": ("Average reward of ten recommendations", "rating", ("average_reward",)),
     "ranking": (
         "Ranking and personalization",
         "0 to 1",
-        (("map@10", "-"), ("mrr@10", "--"), ("personalization@10", ":")),
+        ("map@10", "mrr@10", "personalization@10"),
     ),
     "genres": (
         "Recommendations of liked and of disliked genres",
         "share",
-        (("liked@10", "-"), ("disliked@10", "--")),
+        ("liked@10", "disliked@10"),
     ),
 }
 
-_COLOURS = ("#2a6f97", "#bc4749", "#6a994e", "#7b5ea7", "#d68c45", "#4a4e69")
 
-
-def curve_picture(
-    name: str,
-    curves: Mapping[str, Sequence[Mapping[str, float]]],
-    *,
-    baselines: Mapping[str, Mapping[str, float]] | None = None,
-    subtitle: str = "",
-) -> bytes:
-    """Render one of `PICTURES` as PNG bytes.
-
-    `curves` are rows of the evaluation curve by label, such as a seed; `baselines` values of
-    recommenders that are not trained, drawn as horizontal lines (reward only).
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    title, label, lines = PICTURES[name]
-    figure = Figure(figsize=(7.0, 4.0), dpi=110, layout="constrained")
-    axes: Any = figure.subplots()
-    for n, (who, rows) in enumerate(curves.items()):
-        steps = [row["steps"] for row in rows]
-        for key, style in lines:
-            text = who if len(lines) == 1 else f"{key}, {who}"
-            axes.plot(
-                steps,
-                [row[key] for row in rows],
-                style,
-                color=_COLOURS[n % len(_COLOURS)],
-                label=text,
-                linewidth=1.6,
-            )
-    if len(lines) == 1:
-        for n, (who, figures) in enumerate((baselines or {}).items()):
-            axes.axhline(
-                figures[lines[0][0]], color="0.45", linewidth=1, linestyle=((0, (1 + n, 2)))
-            )
-            axes.annotate(
-                who,
-                (0.99, figures[lines[0][0]]),
-                xycoords=("axes fraction", "data"),
-                ha="right",
-                va="bottom",
-                fontsize=7,
-                color="0.35",
-            )
-    axes.set_title(f"{title}\n{subtitle}" if subtitle else title, fontsize=10, loc="left")
-    axes.set_xlabel("steps")
-    axes.set_ylabel(label)
-    axes.grid(visible=True, alpha=0.25)
-    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    out = io.BytesIO()
-    canvas: Any = FigureCanvasAgg(figure)
-    canvas.print_png(out)
-    return out.getvalue()
+def _curves(report: TrainingReport, name: str) -> bytes:
+    """Evaluation curves of the policies; those of the reward with baselines as level lines."""
+    title, label, keys = PICTURES[name]
+    lines: dict[str, Points] = {
+        f"{key if len(keys) > 1 else ''} seed {run.policy.metadata['seed']}".strip(): {
+            str(point["steps"]): point[key] for point in run.curve
+        }
+        for run in report.runs
+        for key in keys
+    }
+    if len(keys) == 1:
+        steps = [str(point["steps"]) for point in report.runs[0].curve]
+        for other, figures in report.rows.items():
+            if other != report.metadata["algo"]:
+                lines[other] = dict.fromkeys((steps[0], steps[-1]), figures[keys[0]].value)
+    kind = "a language model" if report.metadata["language_model"] else "no language model"
+    heading = f"{title}: {report.metadata['algo']}, rater {report.metadata['rater']} ({kind})"
+    return draw({"": lines}, title=heading, x="steps", y=label, lines=True)

@@ -148,7 +148,7 @@ def _render(screen: Console, report: TrainingReport, folder: Path) -> None:
         ]
         screen.print(cli.table("recommender", *names, rows=rows, numeric=names))
         screen.print()
-    for line in report.sentences():
+    for line in (report.study.legend, *report.study.notes):
         screen.print(line, soft_wrap=True)
     screen.print(f"Policies, curves and plots: {folder}", soft_wrap=True)
 

@@ -15,6 +15,7 @@ import numpy as np
 from pipelines.errors import ContractError
 from pipelines.raters.protocol import Floats, Ints
 from pipelines.scales import RatingScale, to_answers
+from pipelines.study import user_weights
 
 #: Bins of confidence, of equal width (Guo et al. 2017, section 2).
 BINS = 10
@@ -111,9 +112,7 @@ def evaluate(
         add("ece", np.concatenate(list(binned), axis=1), _ece)
     add("similarity", _shapes(predictions, held_out, of_row, size), _same_shape)
     sums = np.concatenate(parts, axis=1)
-    rng = np.random.default_rng(seed)
-    weights = rng.multinomial(size, np.full(size, 1.0 / size), size=resamples)
-    draws = weights @ sums
+    draws = user_weights(size, resamples, seed) @ sums
     out: dict[str, dict[str, float]] = {}
     for name, (columns, figure) in figures.items():
         total = sums[:, columns].sum(axis=0, keepdims=True)
@@ -148,16 +147,12 @@ def paired_difference(
     block, size = _blocks(held_out.users)
     errors = [(p.expected - held_out.rating) ** 2 for p in (left, right)]
     sums = _summed(block[held_out.user], size, np.ones(len(errors[0])), *errors)
-    rng = np.random.default_rng(seed)
-    draws = rng.multinomial(size, np.full(size, 1.0 / size), size=resamples) @ sums
 
     def difference(s: Floats) -> Floats:
         count = np.maximum(s[:, 0], 1.0)
         return np.asarray(np.sqrt(s[:, 1] / count) - np.sqrt(s[:, 2] / count))
 
-    low, high = np.quantile(difference(draws), [0.025, 0.975])
-    value = float(difference(sums.sum(axis=0, keepdims=True))[0])
-    return {"value": value, "low": float(low), "high": float(high)}
+    return _with_interval(sums, difference, seed, resamples)
 
 
 def paired_loss_difference(
@@ -175,10 +170,15 @@ def paired_loss_difference(
     block, size = _blocks(held_out.users)
     gap = _log_losses(left, held_out) - _log_losses(right, held_out)
     sums = _summed(block[held_out.user], size, np.ones(len(gap)), gap)
-    rng = np.random.default_rng(seed)
-    draws = rng.multinomial(size, np.full(size, 1.0 / size), size=resamples) @ sums
-    low, high = np.quantile(_ratio(draws), [0.025, 0.975])
-    value = float(_ratio(sums.sum(axis=0, keepdims=True))[0])
+    return _with_interval(sums, _ratio, seed, resamples)
+
+
+def _with_interval(
+    sums: Floats, figure: Callable[[Floats], Floats], seed: int, resamples: int
+) -> dict[str, float]:
+    """A function of sums over blocks, of shape (blocks, columns), with its bootstrap interval."""
+    low, high = np.quantile(figure(user_weights(len(sums), resamples, seed) @ sums), [0.025, 0.975])
+    value = float(figure(sums.sum(axis=0, keepdims=True))[0])
     return {"value": value, "low": float(low), "high": float(high)}
 
 

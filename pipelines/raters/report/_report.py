@@ -31,12 +31,10 @@ from pipelines.raters.report._predictors import (
 )
 from pipelines.raters.statistical import StatisticalRater, fit_statistical
 from pipelines.scales import RatingScale
+from pipelines.study import Figure, Row, Study, draw
 
-#: Published results, for comparison.
-CONTEXT = (
-    "For context, not measured here: others report, on MovieLens 1M's test ratings, RMSE 1.096 for "
-    "a constant, 1.103 for ALS and 1.738 for zero-shot GPT-4o-mini."
-)
+#: Published RMSE on MovieLens 1M's test ratings, for comparison.
+CONTEXT = {"constant": 1.096, "ALS": 1.103, "GPT-4o-mini, zero-shot": 1.738}
 #: Raters that need no language model; two of them know nothing of the person.
 _WITHOUT_MODEL = frozenset({"statistical", "statistical, no votes", "random", "mean"})
 _FLOORS = frozenset({"random", "mean"})
@@ -48,7 +46,16 @@ SPLITS = {
 }
 #: The paired comparison's name among the metrics.
 DIFFERENCE = "rmse_difference"
-_COLUMNS = ("rmse", DIFFERENCE, "mae", "ndcg@10", "pairwise", "nll", "ece", "similarity")
+_FIGURES = {
+    "rmse": "root mean square error (units of the source's scale)",
+    DIFFERENCE: f"RMSE minus that of {BIAS} on the same ratings: below zero is better",
+    "mae": "mean absolute error (units of the source's scale)",
+    "ndcg@10": "of a person's ranked list, 0-1",
+    "pairwise": "share of a person's pairs in the right order, 0-1",
+    "nll": "negative log-likelihood (nats)",
+    "ece": "expected calibration error, 0-1",
+    "similarity": "1 - total variation from people's histogram, 0-1",
+}
 
 
 @dataclass(frozen=True)
@@ -62,37 +69,28 @@ class RaterReport:
     #: Data of each fit, counts, and each rater's own metadata. Ready for JSON.
     metadata: dict[str, Any]
 
-    def markdown(self) -> str:
-        """The figures as a table for people, with what they mean."""
-        lines = []
+    def study(self) -> Study:
+        """The figures as a study: a table per split, the lowest error first."""
+        study = Study(
+            "raters",
+            "How well do raters predict held-out ratings of people?",
+            figures=_FIGURES,
+            conditions=("split", "predictor"),
+            legend="95 % intervals of a bootstrap over users in brackets; n counts ratings. Source "
+            "`statistical` and `baseline`: no language model.",
+            published=[
+                Row({"predictor": name}, "paper", {"rmse": e}) for name, e in CONTEXT.items()
+            ],
+        )
         for split, text in SPLITS.items():
-            wide = self.table.filter(split=split).partition_by("predictor", maintain_order=True)
-            if not wide:
-                continue
-            lines += [
-                f"Split `{split}`: {text}. {self.metadata['statements'][split]}",
-                "",
-                "| predictor | kind | ratings | " + " | ".join(_COLUMNS) + " |",
-                "|---|---|--:|" + "--:|" * len(_COLUMNS),
-            ]
-            for rows in sorted(wide, key=lambda r: _value(r, "rmse")):
-                cells = [_cell(rows, metric) for metric in _COLUMNS]
-                first = rows.row(0, named=True)
-                lines.append(
-                    f"| {first['predictor']} | {first['kind']} | {first['ratings']:,} | "
-                    + " | ".join(cells)
-                    + " |"
-                )
-            lines.append("")
-        lines += [
-            f"95 % intervals of a bootstrap over users in brackets. `{DIFFERENCE}` is the RMSE "
-            f"minus that of {BIAS} on the same ratings: below zero is better.",
-            "",
-            f"People as personas: {reading_statement(self.metadata['reading'])}",
-            "",
-            CONTEXT,
-        ]
-        return "\n".join(lines)
+            parts = self.table.filter(split=split).partition_by("predictor", maintain_order=True)
+            rows = [(_value(part, "rmse"), _row(split, part)) for part in parts]
+            study.rows += [row for _, row in sorted(rows, key=lambda pair: pair[0])]
+            if rows:
+                statement = self.metadata["statements"][split]
+                study.notes.append(f"Split `{split}`: {text}. {statement}")
+        study.notes.append(f"People as personas: {reading_statement(self.metadata['reading'])}")
+        return study
 
 
 def rater_report(
@@ -312,30 +310,13 @@ def whole_report(
 
 def reliability_plot(rows: Sequence[Mapping[str, Any]]) -> bytes:
     """A PNG: share of right answers against confidence, per predictor."""
-    from pipelines.figures import BLUE, ORANGE, canvas, empty, label, png
-
-    title = "reliability on held-out ratings"
-    if not rows:
-        return empty(title)
-    figure, axes = canvas(title, "confidence", "share right", height=4.4, width=5.2)
-    axes.plot([0, 1], [0, 1], color="#777777", linewidth=1, linestyle="--", label="perfect")
-    colours = (BLUE, ORANGE, "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
-    shown = [row for row in rows if row.get("split", "user") == "user"]
-    names = list(dict.fromkeys(str(row["predictor"]) for row in shown))
-    for n, name in enumerate(names):
-        own = [row for row in shown if row["predictor"] == name]
-        axes.plot(
-            [row["confidence"] for row in own],
-            [row["accuracy"] for row in own],
-            color=colours[n % len(colours)],
-            marker="os^Dv*"[n % 6],
-            markersize=5,
-            label=label(name),
-        )
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1)
-    axes.legend(fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    return png(figure)
+    lines: dict[str, dict[str, float]] = {"perfect": {"0": 0.0, "1": 1.0}}
+    for row in rows:
+        if row.get("split", "user") == "user":
+            points = lines.setdefault(str(row["predictor"]), {})
+            points[f"{row['confidence']:.9f}"] = row["accuracy"]
+    title = "Reliability on held-out ratings"
+    return draw({"": lines}, title=title, x="confidence", y="share right", lines=True)
 
 
 def _facts(raters: Sequence[Rater], people: People, split: str, scheme: str) -> dict[str, Any]:
@@ -376,9 +357,14 @@ def _value(rows: pl.DataFrame, metric: str) -> float:
     return float(rows.filter(pl.col("metric") == metric)["value"][0])
 
 
-def _cell(rows: pl.DataFrame, metric: str) -> str:
-    found = rows.filter(pl.col("metric") == metric)
-    if not found.height:
-        return "-"
-    row = found.row(0, named=True)
-    return f"{row['value']:.4f} [{row['low']:.4f}, {row['high']:.4f}]"
+def _row(split: str, rows: pl.DataFrame) -> Row:
+    first = rows.row(0, named=True)
+    figures = rows.select("metric", "value", "low", "high").iter_rows()
+    source = "statistical" if first["statistical"] else "model"
+    return Row(
+        {"split": split, "predictor": first["predictor"]},
+        source if first["kind"] == "rater" else "baseline",
+        {metric: Figure(*figure) for metric, *figure in figures},
+        first["ratings"],
+        measure="" if split == "user" else f"split `{split}`",
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,11 +18,10 @@ from pipelines.matching import (
     History,
     ModelMatcher,
     StatisticalMatcher,
-    attribute_report,
+    attribute_study,
     match_users,
     personality_report,
     read_personality,
-    report_text,
 )
 from pipelines.matching.testing import small_world
 
@@ -52,37 +52,41 @@ def personas_of(ages: list[str | None]) -> pl.DataFrame:
     )
 
 
+def figures_of(history: History, personas: pl.DataFrame) -> dict[tuple[str, str], Any]:
+    """Figures by attribute and predictor."""
+    rows = attribute_study(history, personas, {}).rows
+    return {(r.labels["attribute"], r.labels["predictor"]): r.figures for r in rows}
+
+
 def test_figures_are_those_of_the_confusion(history: History) -> None:
     # Users 0 to 5 are 18-24, 25-34, 56+, 18-24, 25-34, 56+; two of three classes are answered.
     answers = ["18-24", "18-24", "18-24", "18-24", "25-34", "25-34"]
-    rows = {r.predictor: r for r in attribute_report(history, personas_of(answers))}
-    row = rows["statistical"]
-    assert row.accuracy.value == pytest.approx(3 / 6)
+    rows = figures_of(history, personas_of(answers))
+    row = rows["age_band", "statistical"]
+    assert row["accuracy"].value == pytest.approx(3 / 6)
     # 18-24: 2 of 4 right, 2 of 2 found. 25-34: 1 of 2, 1 of 2. 56+: never answered.
-    assert row.precision.value == pytest.approx((0.5 + 0.5 + 0) / 3)
-    assert row.recall.value == pytest.approx((1 + 0.5 + 0) / 3)
-    assert row.f1.value == pytest.approx((2 / 3 + 0.5 + 0) / 3)
-    assert row.accuracy.low <= row.accuracy.value <= row.accuracy.high
-    assert rows["majority"].accuracy.value == pytest.approx(2 / 6)
-    assert rows["prior"].accuracy.value == pytest.approx(1 / 3)
-    assert row.difference is not None
-    assert row.difference.value == pytest.approx(1 / 6)
+    assert row["precision"].value == pytest.approx((0.5 + 0.5 + 0) / 3)
+    assert row["recall"].value == pytest.approx((1 + 0.5 + 0) / 3)
+    assert row["f1"].value == pytest.approx((2 / 3 + 0.5 + 0) / 3)
+    assert row["accuracy"].low < row["accuracy"].value < row["accuracy"].high
+    assert rows["age_band", "majority"]["accuracy"].value == pytest.approx(2 / 6)
+    assert rows["age_band", "prior"]["accuracy"].value == pytest.approx(1 / 3)
+    assert row["difference"].value == pytest.approx(1 / 6)
 
 
 def test_people_without_a_value_are_left_out(history: History) -> None:
-    rows = attribute_report(history, personas_of(["18-24", None, None]))
-    assert [(r.attribute, r.users) for r in rows] == [("age_band", 1)] * 3
-    assert attribute_report(history, personas_of([None])) == []
+    rows = attribute_study(history, personas_of(["18-24", None, None]), {}).rows
+    assert [(r.labels["attribute"], r.n) for r in rows] == [("age_band", 1)] * 3
+    assert attribute_study(history, personas_of([None]), {}).rows == []
 
 
 def test_a_report_without_a_model_says_what_is_assumed(history: History, world) -> None:
     settings = MatchingSettings(users=6, items=6, subset_size=4, others=4)
     matcher = StatisticalMatcher(settings)
     found = match_users(history, world["training_traits"], matcher, settings)
-    lines: list[str] = []
-    report_text(attribute_report(history, found.personas), found.metadata, lines.append)
-    assert lines[-1].endswith("pipelines/matching/data/assumed.yaml.")
-    assert lines[-1].startswith("No language model")
+    footer = attribute_study(history, found.personas, found.metadata).footer
+    assert footer.endswith("pipelines/matching/data/assumed.yaml.")
+    assert footer.startswith("No language model")
     assert found.metadata["assumed"]["statistical"]["folds"] == 5
 
 
@@ -176,13 +180,13 @@ def test_baselines_of_ml_100k_are_the_known_ones(hundred_k) -> None:
     found = match_users(history, traits, matcher, settings)
     assert found.personas.height == 943
     assert (found.personas["history"] == found.personas["activity"]).all()
-    rows = {(r.attribute, r.predictor): r for r in attribute_report(history, found.personas)}
-    assert rows["age_band", "majority"].accuracy.value == pytest.approx(0.329, abs=0.0005)
+    rows = figures_of(history, found.personas)
+    assert rows["age_band", "majority"]["accuracy"].value == pytest.approx(0.329, abs=0.0005)
     assert found.metadata["published_majority"] == pytest.approx(0.208, abs=0.0005)
     assert found.metadata["unmapped_occupations"] == 0
     for name in ("age_band", "occupation"):
-        assert rows[name, "statistical"].f1.low > rows[name, "majority"].f1.high
-        assert rows[name, "statistical"].accuracy.value > rows[name, "prior"].accuracy.value
+        assert rows[name, "statistical"]["f1"].low > rows[name, "majority"]["f1"].high
+        assert rows[name, "statistical"]["accuracy"].value > rows[name, "prior"]["accuracy"].value
 
 
 @pytest.mark.shared_data

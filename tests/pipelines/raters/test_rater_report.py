@@ -73,13 +73,13 @@ def test_the_statistical_rater_is_calibrated_on_ratings_it_has_not_seen(report):
 
 
 def test_the_statement_says_what_was_fitted_and_that_no_model_was_asked(report):
-    text = report.markdown()
+    text = report.study().markdown()
     assert "fitted on training ratings only" in text
     assert "uses no language model" in text
     assert "1.738" in text
     assert report.metadata["reading"]["nothing"] == report.metadata["held_out_users"]
     assert "People as personas: Rated by fields: 0 of" in text
-    assert f"| {BIAS} | baseline |" in text
+    assert f"| user | {BIAS} | baseline |" in text
 
 
 def test_the_plot_is_a_png_of_the_same_bytes_each_time(report):
@@ -122,7 +122,7 @@ def test_what_a_rater_does_not_answer_is_counted_and_in_no_figure(small_world):
     # Every answer as likely is far from people's histogram, which the calibration finds.
     assert 0 < figure(found, "half, calibrated", "rmse")["value"] < row["value"]
     assert found.metadata["calibration"]["half"]["kind"] == "isotonic"
-    assert "may ask a language model" in found.markdown()
+    assert "may ask a language model" in found.study().markdown()
 
 
 def test_people_come_with_their_training_ratings_and_no_other(small_world):
@@ -199,7 +199,7 @@ def whole(small_world, raters):
 
 def test_each_split_has_its_rows_and_its_caption(whole):
     RATER_REPORT.validate(whole.table)
-    text = whole.markdown()
+    text = whole.study().markdown()
     for split, caption in SPLITS.items():
         names = set(whole.table.filter(split=split)["predictor"])
         assert names >= {"statistical", "statistical, no votes"}
@@ -210,15 +210,10 @@ def test_each_split_has_its_rows_and_its_caption(whole):
 
 
 def test_page_shows_each_figure_under_its_own_split_only(whole):
-    sections = {part.split("`")[0]: part for part in whole.markdown().split("Split `")[1:]}
-    assert list(sections) == list(SPLITS)
+    lines = whole.study().markdown().splitlines()
     for row in whole.table.filter(metric="rmse").iter_rows(named=True):
-        shown = f"{row['value']:.4f} [{row['low']:.4f}, {row['high']:.4f}]"
-        line = next(
-            text
-            for text in sections[row["split"]].splitlines()
-            if text.startswith(f"| {row['predictor']} |")
-        )
+        shown = f"{row['value']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
+        (line,) = [t for t in lines if t.startswith(f"| {row['split']} | {row['predictor']} |")]
         assert shown in line
 
 

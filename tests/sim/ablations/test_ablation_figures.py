@@ -14,7 +14,7 @@ from pipelines.scales import SCALES
 from sim.ablations import aggregate, compare, configurations, kernel, score_of, seen
 from sim.ablations._cases import Cases, Human
 from sim.ablations._cells import STRENGTH, common_scale, scored, successes
-from sim.ablations._compare import mean_effect
+from sim.ablations._figures import mean_effect
 from sim.ablations._grid import Options
 from sim.environment.noise import perturb
 
@@ -168,20 +168,20 @@ def test_an_unreadable_reply_is_no_rating_and_above_all_not_the_lowest() -> None
     found = cell(questions("raters", [0, 0, 1]), [None, certain(1), None])
     assert found["success"].to_list() == [None, True, None]
     assert found["answer"].to_list() == [None, 0, None]
-    score = score_of("raters", found, None)
-    assert score.score == 1.0, "of the one reply that can be read"
+    score = score_of(found, None)
+    assert score.value == 1.0, "of the one reply that can be read"
     assert (score.cases, score.unreadable, score.users) == (3, 2, 1)
     assert score.flagged
 
 
 def test_a_few_unreadable_replies_flag_nothing() -> None:
     rows: list[list[float] | None] = [certain(1)] * 39 + [None]
-    assert not score_of("raters", cell(questions("raters", [0] * 40), rows), None).flagged
+    assert not score_of(cell(questions("raters", [0] * 40), rows), None).flagged
 
 
 def test_where_nothing_can_be_read_there_is_no_score() -> None:
-    score = score_of("raters", cell(questions("raters", [0, 0]), [None, None]), None)
-    assert np.isnan(score.score)
+    score = score_of(cell(questions("raters", [0, 0]), [None, None]), None)
+    assert np.isnan(score.value)
     assert score.flagged
 
 
@@ -196,9 +196,9 @@ def test_the_similarity_by_hand() -> None:
     rows: list[list[float] | None] = [certain(8)] * 3 + [certain(10)]
     found = cell(cases, rows, human=Human(STARS, shares))
     assert found["success"].null_count() == 4
-    score = score_of("similarity", found, common_scale(SCALES["1-10"], Human(STARS, shares))[2])
+    score = score_of(found, common_scale(SCALES["1-10"], Human(STARS, shares))[2])
     # 1 - (|0.75 - 0.5| + |0.25 - 0| + |0 - 0.5|) / 2
-    assert score.score == pytest.approx(0.5)
+    assert score.value == pytest.approx(0.5)
     assert score.expected == pytest.approx(0.5)
 
 
@@ -234,8 +234,8 @@ def test_the_interval_is_over_users_not_over_cases() -> None:
     # Eight users of 100 cases each, all alike within a user: 8 observations, not 800.
     alike = frame({f"p{n}": [n < 4] * 100 for n in range(8)})
     spread = frame({f"p{n}": [True, False] * 50 for n in range(8)})
-    wide, none = score_of("genres", alike, None), score_of("genres", spread, None)
-    assert wide.score == none.score == 0.5
+    wide, none = score_of(alike, None), score_of(spread, None)
+    assert wide.value == none.value == 0.5
     # Of 8 users half of which succeed: a standard error of sqrt(0.25 / 8) = 0.177.
     assert wide.high - wide.low == pytest.approx(2 * 1.96 * 0.177, abs=0.1)
     assert none.high == none.low == 0.5
@@ -245,33 +245,33 @@ def test_the_interval_over_seeds_by_hand() -> None:
     cases = pl.concat(
         [frame({"p": [True] * k + [False] * (10 - k)}, seed=n) for n, k in enumerate((4, 5, 6))]
     )
-    score = score_of("genres", cases, None)
-    assert score.seeds == (0.4, 0.5, 0.6)
-    assert score.score == pytest.approx(0.5)
+    score = score_of(cases, None)
+    assert score.by_seed == (0.4, 0.5, 0.6)
+    assert score.value == pytest.approx(0.5)
     # t(0.975, 2) = 4.303 times 0.1 / sqrt(3).
-    assert score.seeds_high - 0.5 == pytest.approx(4.303 * 0.1 / np.sqrt(3), abs=1e-3)
+    assert score.seed_high - 0.5 == pytest.approx(4.303 * 0.1 / np.sqrt(3), abs=1e-3)
 
 
 def test_one_seed_has_no_interval_over_seeds() -> None:
-    assert np.isnan(score_of("genres", frame({"p": [True]}), None).seeds_low)
+    assert score_of(frame({"p": [True]}), None).seed_low is None
 
 
 def test_the_aggregate_is_the_mean_of_the_tests() -> None:
     parts = [
-        score_of("genres", frame({"p": [True], "q": [False]}), None),
-        score_of("raters", frame({"r": [True], "s": [True]}), None),
+        score_of(frame({"p": [True], "q": [False]}), None),
+        score_of(frame({"r": [True], "s": [True]}), None),
     ]
     whole = aggregate(parts)
-    assert whole.score == 0.75
+    assert whole.value == 0.75
     assert whole.cases == 4
     # Genres are 0, 0.5 or 1 in the bootstrap, raters always 1.
     assert (whole.low, whole.high) == (0.5, 1.0)
 
 
 def test_a_test_without_cases_is_left_out_of_the_aggregate() -> None:
-    empty = score_of("collections", frame({}), None)
-    parts = [score_of("genres", frame({"p": [True]}), None), empty]
-    assert aggregate(parts).score == 1.0
+    empty = score_of(frame({}), None)
+    parts = [score_of(frame({"p": [True]}), None), empty]
+    assert aggregate(parts).value == 1.0
 
 
 # -- paired tests -------------------------------------------------------------------------------
@@ -280,8 +280,9 @@ def test_a_test_without_cases_is_left_out_of_the_aggregate() -> None:
 def test_the_same_configuration_differs_by_nothing() -> None:
     one = frame({f"p{n}": [True, False] for n in range(6)})
     (genres, whole) = compare(one, one, (None, None), ("genres",))
-    assert (genres.value, genres.low, genres.high, genres.p) == (0.0, 0.0, 0.0, 1.0)
-    assert whole.test == "aggregate"
+    d = genres.difference
+    assert (d.value, d.low, d.high, genres.p) == (0.0, 0.0, 0.0, 1.0)
+    assert whole.figure == "aggregate"
 
 
 def test_the_permutation_test_by_hand() -> None:
@@ -289,7 +290,7 @@ def test_the_permutation_test_by_hand() -> None:
     left = frame({f"p{n}": [True] for n in range(5)})
     right = frame({f"p{n}": [False] for n in range(5)})
     genres, _ = compare(left, right, (None, None), ("genres",))
-    assert genres.value == 1.0
+    assert genres.difference.value == 1.0
     assert genres.p == pytest.approx(2 / 32)
 
 
@@ -299,17 +300,17 @@ def test_only_cases_that_both_rated_are_compared() -> None:
         status=pl.when(pl.col("case") == 2).then(pl.lit("invalid")).otherwise("status")
     )
     genres, _ = compare(left, right, (None, None), ("genres",))
-    assert genres.value == 0.5, "of the first two"
+    assert genres.difference.value == 0.5, "of the first two"
 
 
 def test_pairing_sees_what_separate_intervals_do_not() -> None:
     # Users differ much from each other, the configurations little but always.
     left = {f"p{n}": [k < n * 10 + 5 for k in range(100)] for n in range(9)}
     right = {f"p{n}": [k < n * 10 for k in range(100)] for n in range(9)}
-    scores = [score_of("genres", frame(rows), None) for rows in (left, right)]
+    scores = [score_of(frame(rows), None) for rows in (left, right)]
     assert scores[0].low < scores[1].high, "the intervals overlap"
     genres, _ = compare(frame(left), frame(right), (None, None), ("genres",))
-    assert genres.low > 0
+    assert genres.difference.low > 0
     assert genres.p < 0.01
 
 
@@ -318,16 +319,19 @@ def test_an_effect_is_the_mean_over_pairs_of_configurations_by_hand() -> None:
     plain = frame({"a": [False, False], "b": [False]}).with_columns(chance=pl.lit(0.2))
     better = plain.with_columns(chance=pl.lit(0.7))
     (genres,) = mean_effect([(better, plain), (plain, plain)])
-    assert genres.value == pytest.approx(0.25)
-    assert (genres.low, genres.high) == (pytest.approx(0.25), pytest.approx(0.25))
-    assert (genres.users, genres.p) == (2, pytest.approx(0.5))
+    assert genres.difference.value == pytest.approx(0.25)
+    assert (genres.difference.low, genres.difference.high) == (
+        pytest.approx(0.25),
+        pytest.approx(0.25),
+    )
+    assert (genres.n, genres.p) == (2, pytest.approx(0.5))
 
 
 def test_an_effect_counts_cases_that_both_sides_rated() -> None:
     left = frame({"a": [True, True]}).with_columns(chance=pl.Series([0.9, None]))
     right = frame({"a": [True, True]}).with_columns(chance=pl.Series([0.4, 0.1]))
     (genres,) = mean_effect([(left, right)])
-    assert genres.value == pytest.approx(0.5)
+    assert genres.difference.value == pytest.approx(0.5)
 
 
 # -- the grid -----------------------------------------------------------------------------------

@@ -25,11 +25,18 @@ from pipelines.progress import listening
 from pipelines.raters import OK, RatingBatch
 from pipelines.scales import SCALES
 from pipelines.store import Store
-from sim.ablations import Options, RaterSpec, comparisons, markdown, run_suite, scores_frame, table
+from sim.ablations import (
+    Options,
+    RaterSpec,
+    option_study,
+    run_suite,
+    scores_frame,
+    suite_study,
+    table,
+)
 from sim.ablations._cases import TESTS, Cases
 from sim.ablations._context import answers, blocks, recall
 from sim.ablations._raters import system_text
-from sim.ablations._report import option_effects
 
 BASE = Options("1-10", "-", "-", "embedding", "none")
 STATISTICAL = RaterSpec("statistical")
@@ -289,15 +296,15 @@ def test_unreadable_replies_are_left_out_counted_and_flagged(
         shutil.copytree(home, tmp_path / "h"), engines=scripted(log, rule), settings=settings
     )
     result = run_suite(shop, [LLM], seeds=(0,))
-    base = result.baseline("llm:rule")
+    base = result.baselines["llm:rule"]
     raters = base.scores["raters"]
     assert raters.unreadable > 0
     assert raters.flagged
     # 8 is neither >= 9 nor <= 2: had they counted as the lowest rating, the harsh raters would
     # have had successes.
-    assert raters.score == 0.0
-    text = markdown(result)
-    assert "(!)" in text
+    assert raters.value == 0.0
+    text = suite_study(result).markdown(release="movies@1")
+    assert f"raters: {raters.unreadable:,} of {raters.cases:,} replies unreadable" in text
     assert f"{sum(c.scores['aggregate'].unreadable for c in result.configurations):,}" in text
 
 
@@ -398,7 +405,7 @@ def test_a_report_of_a_sample_says_so_and_shares_no_cell_with_the_whole(
 ) -> None:
     where = shutil.copytree(home, tmp_path / "h")
     few = run_suite(opened(where, sample=8), [], seeds=(0,))
-    assert "at most 8 cases of each test and seed" in markdown(few)
+    assert "at most 8 cases of each test and seed" in "".join(suite_study(few).notes)
     assert {c.scores["genres"].cases for c in few.configurations} == {8}
     again = run_suite(opened(where, sample=8), [], seeds=(0,))
     assert again.reused == few.made + few.reused
@@ -407,7 +414,7 @@ def test_a_report_of_a_sample_says_so_and_shares_no_cell_with_the_whole(
     )
     whole = run_suite(opened(where), [], seeds=(0,))
     assert whole.sample is None
-    assert "at most" not in markdown(whole).split("\n\n")[2]
+    assert "at most" not in "".join(suite_study(whole).notes)
 
 
 def test_a_full_grid_reports_what_each_option_is_worth_over_the_others(
@@ -415,18 +422,21 @@ def test_a_full_grid_reports_what_each_option_is_worth_over_the_others(
 ) -> None:
     where = shutil.copytree(home, tmp_path / "h")
     full = run_suite(opened(where, sample=8), [], seeds=(0,), grid="full")
-    found = option_effects(full)
-    own = found.filter(pl.col("rater") == "statistical")
-    assert own.filter(pl.col("option") == "retrieval")["test"].unique().to_list() == ["collections"]
+    effects = option_study(full)
+    assert effects is not None
+    found = {(c.left, c.right): c for c in effects.comparisons if c.figure == "collections"}
     # Each of four other retrievals under each of three kinds of noise.
-    pairs = own.group_by("option", "value").agg(pl.col("pairs").first()).sort("option", "value")
-    assert pairs.rows() == [
-        ("perturbation", "gaussian", 5), ("perturbation", "greedy", 5),
-        ("retrieval", "features", 3), ("retrieval", "graph", 3),
-        ("retrieval", "none", 3), ("retrieval", "recent", 3),
-    ]  # fmt: skip
-    assert "## Options over the whole grid" in markdown(full)
-    assert not option_effects(run_suite(opened(where, sample=8), [], seeds=(0,))).height
+    assert sorted(found)[-6:] == [
+        ("statistical: perturbation gaussian", "none (5 pairs)"),
+        ("statistical: perturbation greedy", "none (5 pairs)"),
+        ("statistical: retrieval features", "embedding (3 pairs)"),
+        ("statistical: retrieval graph", "embedding (3 pairs)"),
+        ("statistical: retrieval none", "embedding (3 pairs)"),
+        ("statistical: retrieval recent", "embedding (3 pairs)"),
+    ]
+    retrieval = [c for c in effects.comparisons if "retrieval" in c.left]
+    assert {c.figure for c in retrieval} == {"collections"}
+    assert option_study(run_suite(opened(where, sample=8), [], seeds=(0,))) is None
 
 
 def test_progress_counts_the_cases_of_each_cell(opened: Opened, tmp_path: Path, home: Path) -> None:
@@ -511,16 +521,16 @@ def test_ten_answers_are_ten_answers_for_a_rater_without_a_model(opened: Opened)
 
 def test_the_statistical_the_random_and_the_mean_rater_are_always_rows(opened: Opened) -> None:
     result = run_suite(opened(), [], seeds=(0,))
-    assert result.raters == ["statistical", "random", "mean"]
+    assert list(result.baselines) == ["statistical", "random", "mean"]
     assert result.asked == {"statistical": 15, "random": 15, "mean": 15}
     for c in result.configurations:
         assert set(c.scores) == {*TESTS, "aggregate"}
-        whole = np.mean([c.scores[t].score for t in TESTS])
-        assert c.scores["aggregate"].score == pytest.approx(whole)
+        whole = np.mean([c.scores[t].value for t in TESTS])
+        assert c.scores["aggregate"].value == pytest.approx(whole)
 
 
 def test_the_random_raters_expected_scores_by_hand(opened: Opened) -> None:
-    base = run_suite(opened(), [], seeds=(0,)).baseline("random")
+    base = run_suite(opened(), [], seeds=(0,)).baselines["random"]
     # P(>= 8) = 0.3 and P(<= 5) = 0.5, in the same numbers; P(>= 9) = P(<= 2) = 0.2;
     # P(>= 7) = 0.4 and P(<= 5) = 0.5.
     genres = base.cases.filter(pl.col("test") == "genres")
@@ -547,7 +557,7 @@ def test_the_table_has_the_published_rows_beside_the_measured(opened: Opened) ->
 
 def test_comparisons_are_with_the_baseline_and_with_the_statistical_rater(opened: Opened) -> None:
     result = run_suite(opened(), [], seeds=(0, 1))
-    found = comparisons(result)
+    found = suite_study(result).tables["paired"]
     assert set(found["against"]) == {"its baseline", "statistical's baseline"}
     same = found.filter(rater="statistical", retrieval="none", test="genres")
     assert same.select("difference", "p").row(0) == (0.0, 1.0)

@@ -22,8 +22,9 @@ from pipelines.contracts import CONTRACTS
 from pipelines.errors import ConfigError, LockedError, StoreError
 from pipelines.progress import listening
 from pipelines.store.locks import RunLock
+from pipelines.study import Figure
 from sim import Release
-from sim.agents import TABLES, AgentWorld, Simulation, open_brain, simulate, visit, visit_row
+from sim.agents import TABLES, AgentWorld, Simulation, open_brain, simulate, visit, visit_study
 from sim.agents._figures import visit_values
 from sim.recommenders import open_recommender
 
@@ -254,9 +255,12 @@ def test_item_that_is_shown_again_counts_once() -> None:
 
 
 def test_figures_have_intervals_over_people(world: AgentWorld, tmp_path: Path) -> None:
-    row = visit_row(run(world, tmp_path))
-    assert (row.agents, row.failed) == (70, 0)
+    study = visit_study([run(world, tmp_path)], world.histogram)
+    (row,) = study.rows
+    assert (row.n, row.source) == (70, "baseline")
+    assert set(study.pictures) == {"exits_by_page", "ratings", "satisfaction_by_recommender"}
     figure = row.figures["p_view"]
+    assert isinstance(figure, Figure)
     assert figure.low < figure.value < figure.high
 
 

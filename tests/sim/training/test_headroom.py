@@ -85,4 +85,4 @@ def test_report_states_how_much_the_users_of_the_release_differ(
     world = World.open(small.build(tmp_path / "home", replace={"movies.population": frame}))
     settings = RunSettings(algo="a2c", steps=32, envs=4, evaluate_every=32, users=2)
     sentence = "Item x person share of the variance: personas 0.141 [0.100, 0.183], people 0.131."
-    assert sentence in train(world, settings, [0], tmp_path / "run").markdown()
+    assert sentence in train(world, settings, [0], tmp_path / "run").study.notes

@@ -292,10 +292,11 @@ def test_the_report_has_baselines_as_rows_and_says_what_it_was_measured_on(
     assert list(report.rows) == [
         *("random", "popular", "mean-rating", "content", "best common list", "a2c", "oracle")
     ]
-    text = report.markdown()
+    text = report.study.markdown(release="movies@1")
     assert "no language model was used" in text
     assert "means over 3 seeds" in text
     assert "(95 %, Student's t)" in text
+    assert text.count(" ±") > 7
     payload = report.as_json()
     assert payload["language_model"] is False
     assert [len(run["curve"]) for run in payload["runs"]] == [2, 2, 2]
