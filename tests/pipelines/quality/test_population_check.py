@@ -91,7 +91,9 @@ def test_check_tells_a_population_from_one_of_another_taste(
     shares = (taste_shares(side, features, groups)["taste"] for side in sides)
     halves = (split_half(side, genres)[0] for side in sides)
     for name, (own, human) in zip(sorted(NAMES), (shares, halves), strict=True):
-        ratio = dict(zip(("ratio", "ratio_low", "ratio_high"), own.over(human), strict=True))
+        ratio: dict[str, Any] = dict(
+            zip(("ratio", "ratio_low", "ratio_high"), own.over(human), strict=True)
+        )
         record = checked(world, people_low=human.interval[0], **ratio)[name]
         assert record.passed is passed, (name, ratio)
 
@@ -111,8 +113,8 @@ def test_small_tables_are_not_judged(world: Any, few: dict[str, int]) -> None:
 
 def test_missing_figures_are_not_judged(world: Any) -> None:
     why = {"split_half_covariance": {"personas": "3 lists with ten ratings"}}
-    names = ("personas_value", "ratio", "ratio_low", "ratio_high")
-    records = checked(world, stats={"missing": why}, **dict.fromkeys(names))
+    nulls: dict[str, Any] = dict.fromkeys(("personas_value", "ratio", "ratio_low", "ratio_high"))
+    records = checked(world, stats={"missing": why}, **nulls)
     skipped = records["split_half_covariance"]
     assert skipped.passed is None
     assert skipped.details["skipped"] == "personas: 3 lists with ten ratings"
