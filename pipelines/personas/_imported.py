@@ -25,8 +25,8 @@ from pipelines.sources.persona_files import NOT_SAID
 if TYPE_CHECKING:
     from pipelines.store import Snapshot
 
-#: Raised when the same files would give other personas.
-IMPORT_VERSION = "imported-3"
+#: Raised when the same files would give other personas, or their fields are read in another way.
+IMPORT_VERSION = "imported-4"
 #: Longest description that the contract allows (characters).
 _MAX_TEXT = 8000
 _BATCH = 20_000

@@ -113,51 +113,57 @@ def genres_named(text: str, genres: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def read_fields(personas: pl.DataFrame, genres: Sequence[str]) -> pl.DataFrame:
-    """Fields of personas, read from the text where a persona has none.
+    """Fields of personas, each read from the text where a persona has none.
 
-    Tables of older versions lack `leniency` and `manner`. Returns ``likes, dislikes, leniency,
-    manner`` and ``read``: `fields` (the persona states at least one), `text` (its text did) or
-    `nothing`.
+    Texts of personas that state both leniency and manner are not read. A genre of the text is left
+    out if a field states the opposite. Tables of older versions lack `leniency` and `manner`.
+    Returns ``likes, dislikes, leniency, manner`` and ``read``: `fields` (the persona states at
+    least one), `text` (its text did) or `nothing`.
     """
     names = ("leniency", "manner")
     absent = [pl.lit(None, pl.String).alias(n) for n in names if n not in personas.columns]
     fields = personas.with_columns(absent).select(pl.col("likes", "dislikes").fill_null([]), *names)
-    stated = fields.select(
-        (pl.col("likes").list.len() > 0)
-        | (pl.col("dislikes").list.len() > 0)
-        | pl.col("leniency").is_not_null()
-        | pl.col("manner").is_not_null()
-    ).to_series()
-    texts = personas["description"] if "description" in personas.columns else None
-    if stated.all() or texts is None:
-        read = pl.when(stated).then(pl.lit("fields")).otherwise(pl.lit("nothing"))
-        return fields.with_columns(read=read)
+    stated = (pl.col("likes").list.len() > 0) | (pl.col("dislikes").list.len() > 0)
+    for name in names:
+        stated |= pl.col(name).is_not_null()
+    complete = fields.select(pl.all_horizontal(pl.col(names).is_not_null())).to_series()
     known = tuple(genres)
+    texts: Iterable[str | None] = [None] * fields.height
+    if "description" in personas.columns:
+        texts = personas["description"]
     found = [
-        Reading() if has or not text else read_text(text, known)
-        for has, text in zip(stated, texts, strict=True)
+        Reading() if full or not text else read_text(text, known)
+        for full, text in zip(complete, texts, strict=True)
     ]
     parsed = pl.DataFrame(
         {
-            "likes": [list(r.likes) for r in found],
-            "dislikes": [list(r.dislikes) for r in found],
-            "leniency": [r.leniency for r in found],
-            "manner": [r.manner for r in found],
-            "read": ["text" if r else "nothing" for r in found],
+            "text_likes": [list(r.likes) for r in found],
+            "text_dislikes": [list(r.dislikes) for r in found],
+            "text_leniency": [r.leniency for r in found],
+            "text_manner": [r.manner for r in found],
+            "text": [bool(r) for r in found],
         },
         schema=_READ,
     )
-    return pl.DataFrame(
-        {
-            name: pl.select(pl.when(stated).then(fields[name]).otherwise(parsed[name])).to_series()
-            for name in ("likes", "dislikes", *names)
-        }
-    ).with_columns(read=pl.when(stated).then(pl.lit("fields")).otherwise(parsed["read"]))
+    filled = [
+        pl.when(pl.col(name).list.len() > 0)
+        .then(name)
+        .otherwise(pl.col(f"text_{name}").list.set_difference(opposite))
+        .alias(name)
+        for name, opposite in (("likes", "dislikes"), ("dislikes", "likes"))
+    ]
+    read = pl.when(stated).then(pl.lit("fields")).when("text").then(pl.lit("text"))
+    return fields.hstack(parsed).select(
+        *filled,
+        *(pl.coalesce(name, f"text_{name}").alias(name) for name in names),
+        read=read.otherwise(pl.lit("nothing")),
+    )
 
 
 _READ: dict[str, Any] = {
-    **dict.fromkeys(("likes", "dislikes"), pl.List(pl.String)),
-    **dict.fromkeys(("leniency", "manner", "read"), pl.String),
+    **dict.fromkeys(("text_likes", "text_dislikes"), pl.List(pl.String)),
+    **dict.fromkeys(("text_leniency", "text_manner"), pl.String),
+    "text": pl.Boolean,
 }
 
 

@@ -69,7 +69,7 @@ class StatisticalRater:
     distribution of leniency and covariance of taste are fitted on training ratings of people;
     `metadata` lists what is set by hand.
 
-    A persona is rated by its fields; where it has none, they are read from its text
+    A persona is rated by its fields; those that it lacks are read from its text
     (:func:`pipelines.personas.read_fields`). Its leniency and the width of its distributions are
     draws from people's, fixed by its id, within the share of people that the fields `leniency` and
     `manner` name. With the manners `polar` and `uniform` ratings are polar and uniform, and nothing

@@ -273,17 +273,29 @@ def people(**columns: list) -> pl.DataFrame:
     )
 
 
-def test_text_is_read_only_where_there_are_no_fields() -> None:
+def test_text_is_read_only_for_fields_that_are_missing() -> None:
+    text = "She hates comedies and horror, loves war films and is a harsh critic."
     found = read_fields(
         people(
-            likes=[["Comedy"], [], []],
-            description=["She hates comedies and loves war films.", "She loves war films.", "Ann."],
+            likes=[["Comedy"], [], [], ["Comedy"]],
+            leniency=[None, None, None, "generous"],
+            manner=[None, None, None, "average"],
+            description=[text, "She loves war films.", "Ann.", text],
         ),
         FILMS,
     )
-    assert found["likes"].to_list() == [["Comedy"], ["War"], []]
-    assert found["dislikes"].to_list() == [[], [], []]
-    assert found["read"].to_list() == ["fields", "text", "nothing"]
+    assert found["likes"].to_list() == [["Comedy"], ["War"], [], ["Comedy"]]
+    assert found["dislikes"].to_list() == [["Horror"], [], [], []]
+    assert found["leniency"].to_list() == ["harsh", None, None, "generous"]
+    assert found["read"].to_list() == ["fields", "text", "nothing", "fields"]
+
+
+def test_a_true_field_keeps_the_manner_of_the_text() -> None:
+    text = "I give a 9 to dramas and a 2 to everything else."
+    alone = read_fields(people(description=[text]), FILMS)
+    beside = read_fields(people(description=[text], likes=[["Drama"]]), FILMS)
+    assert alone["manner"].to_list() == ["polar"]
+    assert beside.drop("read").equals(alone.drop("read"))
 
 
 def test_tables_without_the_columns_are_read() -> None:
