@@ -6,7 +6,6 @@ import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import orjson
 import polars as pl
 
 from pipelines.markdown import html_page
@@ -130,8 +129,8 @@ def write_report(
     """Write the reports of studies and return the files by kind.
 
     Per study ``<name>.md``, ``<name>.csv`` (rows), ``<name>-paired.csv`` and its pictures
-    ``<name>-<picture>.png``; ``<stem>.html``, one page with every table and picture; and
-    ``<stem>.json``, all of them as values. The folder is made if it does not exist.
+    ``<name>-<picture>.png``; and ``<stem>.html``, one page with every table and picture. The folder
+    is made if it does not exist.
     """
     written: dict[str, tuple[str, bytes]] = {}
     for name, study in studies.items():
@@ -147,14 +146,6 @@ def write_report(
             written[f"{name} {kind}"] = (f"{file}{suffix}.csv", frame.write_csv().encode())
         for picture, png in study.pictures.items():
             written[f"{name} {picture}"] = (f"{file}-{picture}.png", png)
-    record = {
-        "release": release,
-        "experiments": [
-            {"name": s.name, "question": s.question, "anchor": s.paper, **s.as_json()}
-            for s in studies.values()
-        ],
-    }
-    written["json"] = (f"{stem}.json", orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY))
     written["html"] = (f"{stem}.html", page(studies, release=release, title=title).encode())
     return write_files(written, folder)
 

@@ -74,8 +74,8 @@ def run(
 ) -> None:
     r"""Run experiments on simulated users, with baselines and intervals.
 
-    Visits and results are cached in the home: a repeated run
-    computes only what is missing. Reports are Markdown, CSV and one HTML page with the figures.
+    Visits and results are cached in the home: a repeated run computes only what is missing.
+    Reports are Markdown, CSV, JSON, and one HTML page with the figures.
     If there is too little data for figures, the report says so; a single experiment then fails.
 
     Examples:
@@ -88,7 +88,10 @@ def run(
     "source", "figures", "n", "note"}], "comparisons": [{"left", "right", "figure", "difference",
     "p", "n"}], "notes", "counts"}]}.
     """
+    import orjson
+
     from pipelines.llm.engines import check_engine
+    from pipelines.study import write_files
     from sim import Release
     from sim.experiments import ExperimentContext, chosen_names, run_experiments, write_report
 
@@ -119,6 +122,15 @@ def run(
             context.close()
     folder = out or tree.runtime.home / "experiments" / "reports"
     files = write_report(found, folder, release=opened.ref)
+    record = {
+        "release": opened.ref,
+        "experiments": [
+            {**_described(s), **s.as_json(), "figure": s.claim and s.claim.figure}
+            for s in found.values()
+        ],
+    }
+    data = orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY)
+    files |= write_files({"json": ("experiments.json", data)}, folder)
     payload: dict[str, Any] = {
         "release": opened.ref,
         "made": context.made,

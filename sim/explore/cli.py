@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["explore"]
 
+#: Words for the rows of views whose names are not plurals.
+_COUNTED = {"graph": "items in the graph", "training": "runs of training", "beside": "tables"}
+
 
 @cli.command()
 def explore(
@@ -77,7 +80,8 @@ def explore(
         )
 
     def render(screen: Console) -> None:
-        shown = ", ".join(f"{count:,} {name}" for name, count in payload["views"].items())
+        counts = payload["views"].items()
+        shown = ", ".join(f"{count:,} {_COUNTED.get(name, name)}" for name, count in counts)
         screen.print(f"{payload['release']}: {shown}")
         if payload["left_out"]:
             screen.print(

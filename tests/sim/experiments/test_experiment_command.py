@@ -81,6 +81,7 @@ def test_second_run_reads_what_the_first_computed(store: Path, tmp_path: Path) -
     assert names == [
         "cost-paired.csv", "cost-seconds.png", "cost.csv", "cost.md", "distribution-paired.csv",
         "distribution-ratings.png", "distribution.csv", "distribution.md", "experiments.html",
+        "experiments.json",
     ]  # fmt: skip
     for name in names:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
