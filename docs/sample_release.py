@@ -1,8 +1,8 @@
-"""Write the small release that comes with the package, from a run of the sample world.
+"""Write the small releases that come with the package, from runs of the sample world.
 
 python docs/sample_release.py [--home FOLDER]
 
-Its version follows from its content. Where that is packaged already, nothing is written.
+Their versions follow from content. Where these are packaged already, nothing is written.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 from pipelines.packaged import SAMPLE_HOME
 from pipelines.store import Store
 
-#: Jobs of `understudy run`, with a setting that keeps the release small.
-JOBS = {"movies": "scoring.max_pairs=6000"}
+#: Jobs of `understudy run`, with settings that keep their releases small.
+JOBS = {"movies": "scoring.max_pairs=6000", "products": "product_scoring.max_pairs=6000"}
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ __all__ = ["SAMPLE_HOME", "open_stored", "packaged_yaml"]
 
 _log = logging.getLogger(__name__)
 
-#: Home with a small release, written by ``docs/sample_release.py``; read only.
+#: Home with small releases, written by ``docs/sample_release.py``; read only.
 SAMPLE_HOME = Path(__file__).with_name("sample_release")
 
 

@@ -543,8 +543,8 @@ def open_release(
         object store, whose columns are read in ranges (extra ``s3``).
     home
         The store's folder; default the settings' (``UNDERSTUDY_HOME``, else ``.understudy``). If
-        none is set and ``.understudy`` holds no tables, ``movies`` is a small release of a
-        generated world that comes with the package; a line is logged then.
+        none is set and ``.understudy`` holds no tables, ``movies`` and ``products`` are small
+        releases of a generated world that come with the package; a line is logged then.
     verify
         Call :meth:`Release.verify` first: every file of the tables is read once.
 

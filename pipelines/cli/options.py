@@ -471,6 +471,6 @@ def expected_calls(call: Call, builds: Sequence[tuple[str, str]], dry_run: bool)
 
     if dry_run:
         call.emit({"calls": [one.as_json() for one in calls], **totals}, render)
-    elif calls and not call.quiet:
+    elif calls and not call.quiet and call.settings.engine.kind != "none":
         render(console(stderr=True))
     return dry_run

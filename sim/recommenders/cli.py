@@ -155,15 +155,13 @@ def leaderboard(
     [{"recommender", "note", "baseline", "ndcg", "reward", "score": {"value", "low", "high"}}],
     "agreement": {"value", "low", "high"}, "ranked", "chance"}.
     """
-    from sim import open_release
+    from sim import Release
     from sim.agents import match_people
     from sim.recommenders import RECOMMENDERS
     from sim.recommenders import leaderboard as run
 
     names = [*RECOMMENDERS, *(recommender or [])]
-    matched, note = match_people(
-        open_release(call.ref(release), home=call.home), call.settings.matching
-    )
+    matched, note = match_people(Release(call.release(release)), call.settings.matching)
     with call.progress("recommenders", "steps"):
         board = run(
             matched,

@@ -275,12 +275,13 @@ def test_splits_partition_interactions(release: Release) -> None:
         release.split("dev")
 
 
+@pytest.mark.parametrize("name", ["movies", "products"])
 def test_packaged_release_is_whole_and_of_the_present_contracts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("UNDERSTUDY_HOME", raising=False)
-    packaged = open_release(verify=True)
+    packaged = open_release(name, verify=True)
     assert packaged.home == SAMPLE_HOME
     assert packaged.world == "sample"
     for table in packaged.values():
