@@ -384,6 +384,7 @@ def model_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
     with closing(engine):
         yield "language model", _loaded(engine, time.perf_counter() - began)
         yield from _scale_findings(settings)
+        yield "question", _question(settings, engine.identity.model)
         yield "smoke test", _smoke(engine)
 
 
@@ -459,6 +460,37 @@ def _scale_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
         else:
             advice = "end the prompt where a new token begins, on a line break or a space"
             yield f"scale {name}", Finding("warn", reading.describe(), advice)
+
+
+def _question(settings: Settings, model: str) -> Finding:
+    """Question that the model answered best in this home's ablation suites."""
+    import polars as pl
+
+    from pipelines.prompts import QUESTIONS
+    from pipelines.raters import llm_name
+
+    command = "understudy ablate --suite movies --grid words --seeds 1 --cases 32 --rater llm"
+    command += "".join(f" --question {question}" for question in QUESTIONS)
+    names = {llm_name(model, question): question for question in QUESTIONS}
+    scores: dict[str, float] = {}
+    for file in sorted((settings.runtime.folder / "ablations" / "reports").glob("*.csv")):
+        rows = pl.read_csv(file, infer_schema_length=None)
+        if {"rater", "wording", "aggregate"} <= {*rows.columns}:
+            kept = pl.col("rater").is_in(list(names)) & (pl.col("wording") == "open-text")
+            for name, score in rows.filter(kept).select("rater", "aggregate").iter_rows():
+                scores[name] = max(score, scores.get(name, score))
+    using = settings.scoring.question
+    if len(scores) < len(QUESTIONS):
+        known = ", ".join(f"{names[name]} {score:.3f}" for name, score in scores.items())
+        measured = f"measured: {known}" if known else "none is measured for this model"
+        return Finding("ok", f"{using} (scoring.question); {measured}; to measure: `{command}`")
+    found = ", ".join(
+        f"{names[name]} {scores[name]:.3f}" for name in sorted(scores, key=lambda n: -scores[n])
+    )
+    best = names[max(scores, key=lambda n: scores[n])]
+    if best == using:
+        return Finding("ok", f"{found} (aggregate of a suite, words of others)")
+    return Finding("warn", f"{using} is not its best: {found}", f"set scoring.question={best}")
 
 
 def _smoke(engine: Engine) -> Finding:

@@ -172,8 +172,8 @@ class PersonaSettings(Section):
     max_tokens: int | None = Field(
         None,
         ge=1,
-        description="Maximum length of a model's reply (tokens); default: the longest valid "
-        "reply. A smaller value is refused, so that no reply is truncated.",
+        description="Maximum length of a model's reply (tokens); default: 400. A text beyond it is "
+        "cut back to its last full sentence.",
     )
 
     @model_validator(mode="after")
@@ -258,6 +258,13 @@ class ScoringSettings(Section):
         "instructions; `ledger`, past ratings and the item as lines of the same form "
         "(the training format of rating models).",
     )
+    question: Literal["scale", "like", "compare"] = Field(
+        "scale",
+        description="Question that a model is asked about an item: `scale`, a rating; `like`, "
+        "whether the person will like it, yes or no; `compare`, which of two items the person will "
+        "like better. The last two are a few lines (`layout` and `shots` do not apply), for models "
+        "that are too small to rate on a scale; their odds become ratings by a fixed map.",
+    )
     calibration: str = Field(
         "none",
         description="Calibration of the rater `llm`: `none`; `model`, the `calibration.json` "
@@ -309,7 +316,7 @@ class ScoringSettings(Section):
     def identity_values(self) -> dict[str, Any]:
         """Values that are hashed; without those that are at defaults from before they existed."""
         values = super().identity_values()
-        earlier = {"layout": "letter", "calibration": "none"}
+        earlier = {"layout": "letter", "calibration": "none", "question": "scale"}
         return {k: v for k, v in values.items() if k not in earlier or v != earlier[k]}
 
     @model_validator(mode="after")

@@ -22,6 +22,7 @@ Fault = Literal[
     "empty",
     "unknown_words",
     "repetition",
+    "cut",
     "first_or_second_person",
     "name",
     "other_name",
@@ -39,6 +40,8 @@ _MIN_KNOWN = 0.9
 #: Longest sequence of words that may come twice (count), and lowest share of distinct pairs of
 #: words in any _WINDOW words in a row.
 _REPEATED, _WINDOW, _DISTINCT = 9, 60, 0.72
+#: Words from which a sentence that comes twice is a repetition (count).
+_SENTENCE = 4
 #: Nats per token under the bundled model, of the first _TOKENS tokens.
 #: Large model's texts 2.1 to 3.7, statistical ones 3.8 to 5.0, shuffled words 7.0 to 7.6.
 _PROBABLE = (1.5, 5.5)
@@ -53,6 +56,19 @@ _CAPITAL = re.compile(
     r"(?<=[a-z,;] )(?<!\bin )(?<!\bfrom )(?<!\bof )(?<!San )(?<!West )(?<!North )(?<!South )"
     r"([A-Z][a-z]+)(?! [A-Z])\b"
 )
+_BETWEEN = re.compile(r"(?<=[.!?])\s+")
+#: A sentence that ends behind a word or mark that something must follow.
+_CUT = re.compile(
+    r"(?:[,;:(-]|\b(?:an?|the|and|or|but|nor|than|because|although|whose|which|if|very|their))"
+    r" ?[.!?](?:\s|$)",
+    re.IGNORECASE,
+)
+#: A first name that opens a sentence about somebody.
+_SOMEBODY = re.compile(
+    r"(?:^|[.!?] )([A-Z][a-z]+)(?: [A-Z][a-z]+)?"
+    r"(?:,| (?:is|was|has|likes|loves|enjoys|works|hates)\b)"
+)
+_OPENS = re.compile(r"(?:^|[.!?] )(He|His|Him|She|Her|Hers)\b")
 _AGE = re.compile(r"\b(\d{1,3})[- ]years?[- ]old\b|\baged? (\d{1,3})\b|^[^.]{2,60}?, (\d{1,3}),")
 _HE, _SHE = (
     re.compile(r"\b(?:he|him|his|himself)\b", re.I),
@@ -116,8 +132,12 @@ def text_faults(
     small = _SMALL.findall(text)
     if small and sum(map(_known, small)) < _MIN_KNOWN * len(small):
         faults.append("unknown_words")
-    if _repeats(words):
+    sentences = [s for s in _BETWEEN.split(text.strip()) if s]
+    spoken = [s.lower().strip(" .!?") for s in sentences if len(s.split()) >= _SENTENCE]
+    if _repeats(words) or len({*spoken}) < len(spoken):
         faults.append("repetition")
+    if _CUT.search(text):
+        faults.append("cut")
     unquoted = _QUOTED.sub("", text)
     # A single "if you ask him" does not address the reader.
     if _I.search(unquoted) or _YOU.match(unquoted) or len(_YOU.findall(unquoted)) > 2:
@@ -162,7 +182,8 @@ def _person_faults(text: str, row: Mapping[str, Any]) -> list[Fault]:
         own = set(str(name).split())
         if str(name).split()[0] not in text:
             faults.append("name")
-        if any(w in _first_names() and w not in own for w in _CAPITAL.findall(text)):
+        named = {*_CAPITAL.findall(text), *_SOMEBODY.findall(text)}
+        if any(w in _first_names() and w not in own for w in named):
             faults.append("other_name")
     if age is not None:
         first = _AGE.search(text[:200])
@@ -171,7 +192,8 @@ def _person_faults(text: str, row: Mapping[str, Any]) -> list[Fault]:
     if gender in ("female", "male"):
         he, she = len(_HE.findall(text)), len(_SHE.findall(text))
         own_count, other = (she, he) if gender == "female" else (he, she)
-        if other > own_count:
+        strange = {"female": {"He", "His", "Him"}, "male": {"She", "Her", "Hers"}}[gender]
+        if other > own_count or strange.intersection(_OPENS.findall(text)):
             faults.append("pronouns")
     return faults
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -31,6 +32,10 @@ from pipelines.renames import current_name
 _SEED_BITS = 0x7FFF_FFFF
 #: Characters that are shown of a refused text (count).
 _SHOWN = 200
+#: Sentences of each text, and characters of one: so many that a sentence ends where its writer ends
+#: it, within the length that the contract allows. Tokens of a reply, unless the settings say more.
+_LIMITS, _BUDGET = TextLimits((2, 3), (20, 300)), 400
+_END = re.compile(r"[.!?](?=[ \"]|$)")
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,7 @@ class ModelWriter(Asking):
         self._settings = settings
         self._given = None if genres is None else tuple(genres)
         self._checked: set[str] = set()
-        self._limits = limits or TextLimits()
+        self._limits = limits or _LIMITS
         self._tokenizer = None if tokenizer is None else vocabulary(tokenizer)
         self._longest = 0
         stated = {
@@ -188,12 +193,12 @@ class ModelWriter(Asking):
         Raises
         ------
         ConfigError
-            If the longest legal reply does not fit ``personas.max_tokens``.
+            If the longest legal reply does not fit ``personas.max_tokens`` (`style: slots`).
         EngineError
             If the engine died or failed too often: replies until then are stored, and the same
             call goes on from them.
         """
-        if self._settings.max_tokens is not None:
+        if self._settings.max_tokens is not None and self._settings.style == "slots":
             for row in attributes.iter_rows(named=True):
                 self._grammar(row).check(self._tokenizer, self._settings.max_tokens)
         for domain in attributes["domain"].unique():
@@ -239,10 +244,14 @@ class ModelWriter(Asking):
         for request, _, answer in self._ask(asked):
             number, grammar = request.tag
             drawn[number] = _Drawn(answer.status, detail=answer.detail)
+            text = answer.text
             if answer.status != "ok":
-                continue
+                cut = answer.status == "truncated" and isinstance(grammar, PersonaGrammar)
+                text = _finished(text) if cut else None
+                if text is None:
+                    continue
             try:
-                drawn[number] = self._read(grammar, answer.text)
+                drawn[number] = self._read(grammar, text)
             except AnswerError as error:
                 drawn[number] = _Drawn("invalid", detail=str(error))
         written = [n for n in pending if drawn[n].status == "ok"]
@@ -281,7 +290,6 @@ class ModelWriter(Asking):
         each that were drawn before. A request's tag is the row's number and the
         :class:`~pipelines.llm.grammars.PersonaGrammar` that reads the reply.
         """
-        settings = self._settings
         wanted = None if rows is None else set(rows)
         for number, row in enumerate(attributes.iter_rows(named=True)):
             if wanted is not None and number not in wanted:
@@ -292,12 +300,17 @@ class ModelWriter(Asking):
             yield Request(
                 messages=self._messages(row),
                 constraint=grammar.constraint,
-                sampling=replace(self._sampling, max_tokens=settings.max_tokens or longest),
+                sampling=replace(self._sampling, max_tokens=self._room(longest)),
                 seed=row["text_seed"] & _SEED_BITS,
                 replicate=draw,
                 group=f"personas/{row['domain']}",
                 tag=(number, grammar),
             )
+
+    def _room(self, longest: int) -> int:
+        """Token budget of a reply; one of a plan of sentences can't be cut back."""
+        whole = self._settings.style == "slots"
+        return self._settings.max_tokens or (longest if whole else min(longest, _BUDGET))
 
     def _messages(self, row: dict[str, Any]) -> tuple[Message, ...]:
         if self._settings.style == "slots":
@@ -370,3 +383,13 @@ class ModelWriter(Asking):
             portrait=self._limits,
             taste=self._limits,
         )
+
+
+def _finished(reply: str | None) -> str | None:
+    """A record that its token budget cut, up to its last full sentence; None without one.
+
+    >>> _finished('{"portrait":"Ann is a nurse.","cinema":"She likes noir. She ha')
+    '{"portrait":"Ann is a nurse.","cinema":"She likes noir."}'
+    """
+    ends = [end.end() for end in _END.finditer(reply or "")]
+    return f'{(reply or "")[: ends[-1]]}"}}' if ends else None

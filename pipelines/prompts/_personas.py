@@ -13,7 +13,7 @@ from pipelines.prompts._templates import render_template, template_digest
 
 #: Bumped with every change of wording; the digest of the templates says the same to machines. Since
 #: 3 the tastes of shoppers come in words.
-PERSONA_PROMPT_VERSION = "3"
+PERSONA_PROMPT_VERSION = "4"
 _SYSTEM, _USER = "personas_system", "personas_user"
 _PRONOUNS = {"female": "she, her", "male": "he, his"}
 #: Wording of what is stated of a person's ratings; an average leniency or manner is not stated.
@@ -158,7 +158,6 @@ def persona_messages(
         settled=likes is not None,
         low=low,
         high=high,
-        characters=limits.characters[1],
     )
     user = render_template(
         _USER,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pipelines.errors import ConfigError
 from pipelines.llm.engines import Message
 from pipelines.prompts._ledger import ARROW, ledger_item, ledger_person, ledger_words, surpluses
+from pipelines.prompts._personas import DOMAIN_WORDS
 from pipelines.prompts._subjects import (
     SUBJECTS,
     Row,
@@ -263,8 +264,13 @@ _LIST_TEMPLATES = (
 )
 _LEDGER_TEMPLATES = ("rating_ledger_system", "rating_explain")
 _PLAIN_TEMPLATES = ("rating_plain_person", "rating_plain_item", "rating_plain_question")
+_CLOSED_TEMPLATES = ("rating_like_question", "rating_compare_items", "rating_compare_question")
 Layout = Literal["letter", "plain", "ledger"]
-_START = "Rating:"
+Question = Literal["scale", "like", "compare"]
+QUESTIONS: tuple[Question, ...] = ("scale", "like", "compare")
+_START, _CLOSED_START = "Rating:", "Answer:"
+#: Answers to the questions that are no scale: the first one speaks for the item (or the first one).
+CLOSED: dict[str, tuple[str, str]] = {"like": ("Yes", "No"), "compare": ("A", "B")}
 #: Scale of the worked examples.
 _EXAMPLE = SCALES["1-10"]
 
@@ -306,9 +312,18 @@ class PromptStyle:
     #: past ratings and the item as lines of one form, each ending with its rating; no plot, and
     #: worked examples are a ConfigError, since every line is one.
     layout: Layout = "letter"
+    #: ``scale`` asks for a rating, ``like`` whether the person will like the item (yes or no),
+    #: ``compare`` which of two items the person will like better. The last two are a few lines:
+    #: their layout is `plain`, without worked examples (else ConfigError).
+    question: Question = "scale"
 
     def __post_init__(self) -> None:
         subject_of(self.domain)
+        if self.question != "scale" and (self.shots or self.layout != "plain"):
+            raise ConfigError(
+                f"the question {self.question} is plain, without worked examples",
+                where=f"layout {self.layout}, shots {self.shots}",
+            )
         if self.layout == "ledger" and self.shots:
             raise ConfigError("a ledger has no worked examples", where=f"shots is {self.shots}")
         if self.shots not in (0, 1, 2):
@@ -325,9 +340,13 @@ def _lasting(words: dict[str, Any]) -> str:
     return repr({domain: own for domain, own in words.items() if domain != "own"})
 
 
-def rating_prompt_digest(layout: Layout = "letter") -> str:
+def rating_prompt_digest(layout: Layout = "letter", question: Question = "scale") -> str:
     """SHA-256 (hex) of the layout's templates, the worked examples and the domains' words."""
-    if layout == "ledger":
+    if question != "scale":
+        asked = f"{question}\0{template_digest(*_CLOSED_TEMPLATES)}\0{CLOSED}\0{_CLOSED_START}"
+        anchors = {domain: anchor_items(domain) for domain in SUBJECTS}
+        content = f"{rating_prompt_digest('plain')}\0{asked}\0{anchors}"
+    elif layout == "ledger":
         content = f"{template_digest(*_LEDGER_TEMPLATES)}\0{_lasting(SUBJECTS)}\0{ledger_words()}"
     else:
         names = _TEMPLATES if layout == "letter" else (*_TEMPLATES, *_PLAIN_TEMPLATES)
@@ -335,23 +354,40 @@ def rating_prompt_digest(layout: Layout = "letter") -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def answer_start(scale: RatingScale, layout: str = "letter") -> str:
+def anchor_items(domain: str) -> list[dict[str, Any]]:
+    """Items that every person is asked about, the same in all runs: one of each genre.
+
+    Answers to them tell how readily a model says yes for a person, and items are compared with
+    them. Where genres are no words of a prompt (`products`, `own`) they are the worked examples.
+    """
+    if domain in ("products", "own"):
+        return [example.item for example in EXAMPLES[domain]]
+    return [{"genres": [genre]} for genre in DOMAIN_WORDS[domain].default]
+
+
+def answer_start(scale: RatingScale, layout: str = "letter", question: Question = "scale") -> str:
     """The beginning of the answer, behind which :func:`rating_options` stand.
 
     Digits follow a space of the start's own. Words bring theirs: tokenizers keep `` seven`` as
     one token where they cut ``seven`` in two.
     """
+    if question != "scale":
+        return _CLOSED_START
     start = ARROW if layout == "ledger" else _START
     return start if scale.words else f"{start} "
 
 
-def rating_options(scale: RatingScale, *, begun: bool = True) -> tuple[str, ...]:
-    """The answers of a scale as they continue :func:`answer_start`, ascending.
+def rating_options(
+    scale: RatingScale, *, begun: bool = True, question: Question = "scale"
+) -> tuple[str, ...]:
+    """The answers of a scale, ascending, or of another question, as they go on from the start.
 
     >>> rating_options(SCALES["1-5"]), rating_options(SCALES["one-ten"])[6]
     (('1', '2', '3', '4', '5'), ' seven')
     """
-    return tuple(f" {text}" for text in scale.texts) if scale.words and begun else scale.texts
+    texts = CLOSED.get(question, scale.texts)
+    spaced = begun and (scale.words or question != "scale")
+    return tuple(f" {text}" for text in texts) if spaced else texts
 
 
 def person_block(persona: Row, past: Sequence[Past], style: PromptStyle) -> str:
@@ -419,6 +455,11 @@ def item_block(
     return render_template("rating_item", facts=lines, words=subject)
 
 
+def compare_block(first: str, second: str, style: PromptStyle) -> str:
+    """Two items as text, of titles by :meth:`Subject.title`."""
+    return render_template("rating_compare_items", words=style.subject, first=first, second=second)
+
+
 def rating_messages(
     persona: Row,
     item: Row | str,
@@ -453,7 +494,7 @@ def rating_messages(
     """
     if style.layout == "ledger":
         return _ledger(persona, item, style, past, mean, person)
-    ask = _question(gender_of(persona), viewing, style.domain, style.scale, style.layout)
+    ask = _question(gender_of(persona), viewing, style)
     return _conversation(persona, item, style, past, mean, person, ask)
 
 
@@ -543,7 +584,8 @@ def _conversation(
         text, opened = f"{opened[0].content}\n\n{text}", ()
     messages = (*opened, Message("user", text))
     if style.begun:
-        return (*messages, Message("assistant", answer_start(style.scale)))
+        start = answer_start(style.scale, question=style.question)
+        return (*messages, Message("assistant", start))
     return messages
 
 
@@ -602,12 +644,14 @@ def _opening(style: PromptStyle) -> tuple[Message, ...]:
     scale = style.scale
     start = f'"{_START}" and ' if style.begun else ""
     bare = style.layout == "plain" and style.system is None
+    if style.question != "scale" and style.system:
+        return (Message("system" if style.system_role else "user", style.system.strip()),)
     text = "" if bare else _system(style, f"Reply with {start}{_form(scale)}, nothing else.")
     turns: list[Message] = []
     for example in EXAMPLES[style.domain][: style.shots]:
         mean = float(rescale(example.mean, _EXAMPLE, scale))
         answer = scale.text_of(float(rescale(example.rating, _EXAMPLE, scale)))
-        ask = _question(gender_of(example.persona), 1, style.domain, scale, style.layout)
+        ask = _question(gender_of(example.persona), 1, style)
         blocks = (
             person_block(example.persona, (), style),
             item_block(example.item, style, mean=mean),
@@ -639,17 +683,18 @@ def _with_system(system: str, turns: Sequence[Message], style: PromptStyle) -> t
 
 
 @lru_cache(maxsize=4096)
-def _question(
-    gender: str | None, viewing: int, domain: str, scale: RatingScale, layout: Layout
-) -> str:
+def _question(gender: str | None, viewing: int, style: PromptStyle) -> str:
+    name = f"rating_{style.question}_question"
+    if style.question == "scale":
+        name = "rating_question" if style.layout == "letter" else "rating_plain_question"
     return render_template(
-        "rating_question" if layout == "letter" else "rating_plain_question",
-        words=SUBJECTS[domain],
+        name,
+        words=style.subject,
         pronouns=pronouns_of({"gender": gender}),
         ordinal=_ordinal(viewing),
         again=viewing > 1,
-        low=scale.texts[0],
-        high=scale.texts[-1],
+        low=style.scale.texts[0],
+        high=style.scale.texts[-1],
     )
 
 

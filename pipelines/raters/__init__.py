@@ -36,7 +36,7 @@ from pipelines.raters._surrogate import (
     text_vectors,
     with_stats,
 )
-from pipelines.raters.llm import ListwiseRater, LLMRater
+from pipelines.raters.llm import ListwiseRater, LLMRater, llm_name
 from pipelines.raters.protocol import (
     FITTED_RATERS,
     OK,
@@ -167,6 +167,7 @@ __all__ = [
     "id_column",
     "judge_exposure",
     "layers",
+    "llm_name",
     "models_of",
     "needs_of",
     "open_rater",

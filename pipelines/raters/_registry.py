@@ -256,6 +256,7 @@ def _llm(
         system=scoring.system,
         system_role=scoring.system_role,
         layout=scoring.layout,
+        question=scoring.question,
         history=scoring.history,
         catalogue=tables["items"],
         # Means whose scale is unknown are not shown.

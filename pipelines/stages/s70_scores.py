@@ -275,7 +275,7 @@ def _asked(settings: Settings, domain: str) -> dict[str, Any]:
         decided = {} if calibration is None else {"calibration": sha256_of(calibration)}
         return {
             "engine": settings.engine.identity_values(),
-            "prompt": rating_prompt_digest(scoring.layout) + lists,
+            "prompt": rating_prompt_digest(scoring.layout, scoring.question) + lists,
             **decided,
         }
     if "surrogate" in names:

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pipelines.errors import ConfigError
 
-Grid = Literal["small", "full"]
-GRIDS: tuple[Grid, ...] = ("small", "full")
+Grid = Literal["words", "small", "full"]
+GRIDS: tuple[Grid, ...] = ("words", "small", "full")
 #: Placeholder for an option that the rater can't see.
 UNSEEN = "-"
 
@@ -25,6 +25,7 @@ _SEEN = {
     "random": frozenset[str](),
     "mean": frozenset[str](),
     "llm": frozenset({"shots", "system", "retrieval", "wording"}),
+    "closed question": frozenset({"system", "retrieval", "wording"}),
 }
 #: Wordings of hand-made personas beside our own words with fields; each is asked of the baseline
 #: only. Those of the sealed half are for final runs.
@@ -93,10 +94,11 @@ def configurations(
 ) -> tuple[list[Options], int]:
     """The different configurations of a rater, the baseline first, and how many were asked for.
 
-    The grid ``full`` is every combination; ``small`` is the baseline (two examples, custom system
-    text, retrieval by embedding, no noise: SUBER's, section 4.2) and what differs from it in one
-    option. With `sealed` the paraphrases of the sealed half are asked too. The second number is
-    that before those which the rater can't tell apart were collapsed.
+    The grid ``words`` is the baseline without examples and with the default system text, in each
+    wording of the personas. The grid ``full`` is every combination; ``small`` is the baseline (two
+    examples, custom system text, retrieval by embedding, no noise: SUBER's, section 4.2) and what
+    differs from it in one option. With `sealed` the paraphrases of the sealed half are asked too.
+    The second number is that before those which the rater can't tell apart were collapsed.
     """
     scales = scales_of(suite)
     base = Options(scales[0])
@@ -107,7 +109,10 @@ def configurations(
         "retrieval": _RETRIEVALS,
         "perturbation": _PERTURBATIONS,
     }
-    if grid == "full":
+    if grid == "words":
+        base = replace(base, shots="0", system="default")
+        asked = [base]
+    elif grid == "full":
         asked = [
             base,
             *(

@@ -14,7 +14,7 @@ from pipelines.errors import ConfigError
 from pipelines.llm.answers import AnswerStore
 from pipelines.llm.engines import Engine, load_engine
 from pipelines.llm.engines.tokens import model_tokenizer
-from pipelines.prompts import RATING_PROMPT_VERSION, rating_prompt_digest
+from pipelines.prompts import RATING_PROMPT_VERSION, Question, rating_prompt_digest
 from pipelines.store import Snapshot
 
 #: Kinds of raters that a suite can judge.
@@ -28,6 +28,8 @@ class RaterSpec:
 
     kind: str
     engine: EngineSettings | None = None
+    #: Question that a model is asked, as `scoring.question`.
+    question: Question = "scale"
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -40,7 +42,12 @@ class RaterSpec:
         """Value of the ``rater`` column: ``statistical``, ``llm:<model>``."""
         if self.engine is None:
             return self.kind
-        return f"llm:{self.engine.model or self.engine.kind}"
+        return raters.llm_name(self.engine.model or self.engine.kind, self.question)
+
+    @property
+    def sight(self) -> str:
+        """Key of the options that it can see: the kind, of a model also the question."""
+        return self.kind if self.question == "scale" else "closed question"
 
 
 @dataclass
@@ -91,7 +98,7 @@ class RaterCache:
         return base | {
             "engine": asdict(self._engine(spec).identity),
             "prompt_version": RATING_PROMPT_VERSION,
-            "prompt_sha256": rating_prompt_digest(self.settings.scoring.layout),
+            "prompt_sha256": rating_prompt_digest(self.settings.scoring.layout, spec.question),
             "shots": shots,
             "system": system_text(self.domain, system) or "default",
             "system_role": self.settings.scoring.system_role,
@@ -113,6 +120,7 @@ class RaterCache:
                 update={
                     "rater": spec.kind,
                     "scale": scale,
+                    "question": spec.question,
                     "shots": shots,
                     "history": history,
                     "system": system_text(self.domain, system),

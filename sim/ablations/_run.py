@@ -118,7 +118,7 @@ def run_suite(
     plan, asked = [], {}
     for spec in every:
         found, asked[spec.name] = configurations(
-            context.suite.domain, spec.kind, grid, sealed=sealed
+            context.suite.domain, spec.sight, grid, sealed=sealed
         )
         plan += [(spec, options) for options in found]
     total, done, reused = len(plan) * len(seeds), 0, 0
@@ -177,7 +177,8 @@ def _configuration(
 def _label(spec: RaterSpec, options: Options, seed: int) -> str:
     shown = [options.scale, options.retrieval, options.perturbation, options.wording]
     if spec.kind == "llm":
-        shown[1:1] = [f"{options.shots}-shot", options.system]
+        shots = UNSEEN if options.shots == UNSEEN else f"{options.shots}-shot"
+        shown[1:1] = [shots, options.system]
     return f"{spec.name}: {', '.join(s for s in shown if s != UNSEEN)}, seed {seed}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -36,9 +36,19 @@ def ablate(
             help="With --rater llm: model of that engine; may be repeated to compare several."
         ),
     ] = None,
+    question: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --rater llm: question that the model is asked (scale, like, compare); may "
+            "be repeated to compare several. Default: scoring.question."
+        ),
+    ] = None,
     grid: Annotated[
-        Literal["small", "full"],
-        typer.Option(help="small: one option changed at a time; full: all of them."),
+        Literal["words", "small", "full"],
+        typer.Option(
+            help="words: only the wordings of the personas; small: one option changed at a time; "
+            "full: all of them."
+        ),
     ] = "small",
     seeds: Annotated[int, typer.Option(min=1, help="Independent seeds, from 0 (count).")] = 3,
     cases: Annotated[
@@ -79,7 +89,8 @@ def ablate(
     from pipelines.plugins import closing
     from sim.ablations import SuiteContext, run_suite, scores_frame, write_report
 
-    specs, settings = _specs(rater or [], model or [], call.settings), call.settings
+    settings = call.settings
+    specs = _specs(rater or [], model or [], question or [], settings)
     engines = [spec.engine for spec in specs if spec.engine is not None]
     for engine in engines:
         check_engine(engine, settings.serving, choices=True)
@@ -110,10 +121,13 @@ def ablate(
     call.emit(payload, lambda screen: _render(screen, result, files))
 
 
-def _specs(raters: list[str], models: list[str], settings: Settings) -> list[RaterSpec]:
+def _specs(
+    raters: list[str], models: list[str], questions: list[Any], settings: Settings
+) -> list[RaterSpec]:
     """The raters that the options ask for."""
     from pipelines.errors import ConfigError
     from pipelines.hints import nearest
+    from pipelines.prompts import QUESTIONS
     from pipelines.renames import current_setting
     from sim.ablations import KINDS, RaterSpec
 
@@ -122,12 +136,21 @@ def _specs(raters: list[str], models: list[str], settings: Settings) -> list[Rat
         if name not in KINDS:
             hint = nearest(name, KINDS)
             raise ConfigError("unknown rater", where=f"--rater {name}", hint=hint)
-    if models and "llm" not in raters:
-        raise ConfigError("--model needs --rater llm", where=f"--model {models[0]}")
+    if (models or questions) and "llm" not in raters:
+        given = f"--model {models[0]}" if models else f"--question {questions[0]}"
+        raise ConfigError(f"{given.split()[0]} needs --rater llm", where=given)
+    for name in questions:
+        if name not in QUESTIONS:
+            hint = nearest(name, QUESTIONS)
+            raise ConfigError("unknown question", where=f"--question {name}", hint=hint)
     specs = [RaterSpec(name) for name in raters if name != "llm"]
     if "llm" in raters:
         engines = [settings.engine.model_copy(update={"model": m}) for m in models]
-        specs += [RaterSpec("llm", engine) for engine in engines or [settings.engine]]
+        specs += [
+            RaterSpec("llm", engine, asked)
+            for engine in engines or [settings.engine]
+            for asked in questions or [settings.scoring.question]
+        ]
     return specs
 
 

@@ -16,6 +16,7 @@ from pipelines.llm.engines import Message
 from pipelines.prompts import (
     Past,
     PromptStyle,
+    compare_block,
     explain_messages,
     item_block,
     person_block,
@@ -113,6 +114,8 @@ class PromptBook:
         self._blocks: dict[int, str] = {}
         #: Earlier meetings of pairs (count), for those whose histories don't hold everything.
         self.meetings: dict[tuple[int, int], int] = {}
+        #: Item that all others are compared with, and whether it stands first.
+        self.against: tuple[dict[str, Any], bool] | None = None
         # Engines draw prompts ahead, some in a thread of their own, while answers to earlier
         # ones are taken: several personas are at hand at a time.
         self._about = lru_cache(maxsize=1024)(self._read)
@@ -147,7 +150,10 @@ class PromptBook:
         if text is None:
             past = about.shown[len(about.shown) - cut.past :]
             text = about.texts[cut.past] = person_block(about.row, past, style)
-        block = self._block(item, cut.words)
+        if self.against is None or rating is not None:
+            block = self._block(item, cut.words)
+        else:
+            block = self._both(item, *self.against)
         met = self.meetings.get((person, item))
         viewing = 1 + (about.times[self._ids[item]] if met is None else met)
         if rating is None:
@@ -191,6 +197,11 @@ class PromptBook:
             if words is None:
                 self._blocks[item] = block
         return block
+
+    def _both(self, item: int, other: dict[str, Any], other_first: bool) -> str:
+        title = self._style.subject.title
+        names = (title(self._items.row(item, named=True)), title(other))
+        return compare_block(*(names[::-1] if other_first else names), self._style)
 
     def _plot_words(self, item: int) -> int:
         if self._style.layout == "ledger":

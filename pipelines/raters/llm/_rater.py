@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,17 @@ from pipelines.prompts import (
     RATING_PROMPT_VERSION,
     Layout,
     PromptStyle,
+    Question,
+    anchor_items,
     answer_start,
+    person_block,
     rating_options,
     rating_prompt_digest,
 )
 from pipelines.raters.llm._asking import Asker, ModelRater, Pairs
 from pipelines.raters.llm._prompting import Catalogue, Others, PromptBook
 from pipelines.raters.protocol import OK, BoundRater, Floats, Ints, RatingBatch, all_pairs, layers
+from pipelines.raters.statistical import OrdinalModel
 from pipelines.scales import SCALES, RatingScale, rescale
 
 
@@ -58,6 +62,57 @@ def item_means(
     return out
 
 
+#: Log odds of a liking per step of a rating's log odds, and the width of the distribution.
+_GAIN, _WIDTH = 1.0, 0.5
+#: Anchors that an item is compared with at most (count).
+_COMPARED = 4
+_TINY = 1e-9
+
+
+def llm_name(model: str, question: Question) -> str:
+    """Name of the rater that asks a model.
+
+    >>> llm_name("m", "scale"), llm_name("m", "like")
+    ('llm:m', 'llm:m:like')
+    """
+    return f"llm:{model}" if question == "scale" else f"llm:{model}:{question}"
+
+
+def rating_shares(liking: Floats, scale: RatingScale) -> Floats:
+    """Distributions over a scale's answers at log odds of a liking, of shape (pairs, answers).
+
+    Without ratings of the persons nothing is fitted: a cumulative logit model whose cutpoints
+    divide the scale evenly, the same for all persons and items.
+
+    >>> rating_shares(np.array([-2.0, 2.0]), SCALES["1-5"]).round(2).argmax(axis=1).tolist()
+    [0, 4]
+    """
+    share = np.arange(1, len(scale)) / len(scale)
+    model = OrdinalModel(np.zeros(0), np.log(share) - np.log1p(-share))
+    return model.probabilities(_GAIN * liking, np.full(len(liking), _WIDTH))
+
+
+@dataclass
+class _Answers:
+    """Answers to pairs: shares of shape (pairs, options), NaN where there is none."""
+
+    shares: Floats
+    status: list[str]
+    keys: list[str | None]
+    notes: list[str | None]
+
+    @classmethod
+    def of(cls, pairs: int, options: int) -> _Answers:
+        """No answer yet."""
+        shares = np.full((pairs, options), np.nan)
+        return cls(shares, ["engine_error"] * pairs, [None] * pairs, [None] * pairs)
+
+    def log_odds(self) -> Floats:
+        """Log odds of the first option against the second, of shape (pairs,)."""
+        logs = np.log(np.maximum(self.shares, _TINY))
+        return np.asarray(logs[:, 0] - logs[:, 1])
+
+
 #: Columns of what :meth:`LLMRater.explain` returns.
 EXPLANATIONS = {
     "persona_id": pl.String,
@@ -85,8 +140,9 @@ class LLMRater(ModelRater):
 
     Parameters
     ----------
-    shots, system, system_role, layout
-        See :class:`pipelines.prompts.PromptStyle`.
+    shots, system, system_role, layout, question
+        See :class:`pipelines.prompts.PromptStyle`. Questions other than `scale` leave examples and
+        layout aside.
     history
         Past ratings shown at most, the latest of those given (count).
     catalogue
@@ -125,6 +181,7 @@ class LLMRater(ModelRater):
         system: str | None = None,
         system_role: bool = True,
         layout: Layout = "letter",
+        question: Question = "scale",
         history: int = 10,
         catalogue: pl.DataFrame | None = None,
         item_stats: pl.DataFrame | None = None,
@@ -138,12 +195,15 @@ class LLMRater(ModelRater):
         self._calibration = calibration
         # A chat endpoint answers in a turn of its own: it can't go on from a begun answer.
         begun = facts.get("endpoint") != "chat"
-        self.style = PromptStyle(domain, scale, shots, system, begun, system_role, layout)
+        if question != "scale":
+            # Questions with two answers are a few lines.
+            shots, layout = 0, "plain"
+        self.style = PromptStyle(domain, scale, shots, system, begun, system_role, layout, question)
         self.tally = Tally()
         self._history = history
         self._item_stats, self._source = item_stats, source
         self._catalogue = None if catalogue is None else self._known(catalogue)
-        self.name = name or f"llm:{engine.identity.model or engine.identity.engine}"
+        self.name = name or llm_name(engine.identity.model or engine.identity.engine, question)
         self._asker = Asker(
             engine,
             store,
@@ -153,7 +213,7 @@ class LLMRater(ModelRater):
             chat_template,
             facts.get("context"),
         )
-        self._options = rating_options(scale, begun=begun)
+        self._options = rating_options(scale, begun=begun, question=question)
         longest = facts.get("max_options")
         if longest is not None and len(self._options) > longest:
             raise EngineError(
@@ -164,6 +224,8 @@ class LLMRater(ModelRater):
             )
         self._cut = 0
         self._mass = (0.0, 0)
+        #: Readiness to say yes of the persons asked so far, by their text.
+        self._levels: dict[str, float] = {}
         # Several threads may ask one live question each; a tally is one run's.
         self._lock = threading.Lock()
 
@@ -190,33 +252,88 @@ class LLMRater(ModelRater):
             If a past rating is off its scale.
         """
         pairs = all_pairs(personas.height, items.height) if pairs is None else pairs
-        probabilities = np.full((len(pairs), len(self.scale)), np.nan)
-        status = ["engine_error"] * len(pairs)
-        keys: list[str | None] = [None] * len(pairs)
-        notes: list[str | None] = [None] * len(pairs)
         book = self._book(personas, items, histories)
         if met is not None:
             book.meetings.update(
                 {(int(p), int(i)): int(n) for (p, i), n in zip(pairs, met, strict=True)}
             )
         with self._lock:
-            for place, key, answer, note in self._asker.rows(
-                book, pairs, Choice(self._options), Sampling()
-            ):
-                row = place.row
-                self._cut += place.step > 0
-                status[row], keys[row], notes[row] = answer.status, key, note
-                if answer.status == OK and answer.probabilities is not None:
-                    found = np.asarray(answer.probabilities, dtype=np.float64)
-                    probabilities[row] = found / found.sum()
-                    if answer.mass is not None:
-                        self._mass = (self._mass[0] + answer.mass, self._mass[1] + 1)
+            if self.style.question == "scale":
+                found = self._answers(book, pairs)
+                probabilities = found.shares
+            else:
+                liking, found = self._liking(book, personas, pairs)
+                probabilities = rating_shares(liking, self.scale)
+                for row in np.flatnonzero(np.isnan(liking)):
+                    if found.status[row] == OK:
+                        found.status[row] = "engine_error"
+                        found.notes[row] = "an answer that its liking depends on failed"
         known = ~np.isnan(probabilities[:, 0])
         if self._calibration is not None and known.any():
             probabilities[known] = self._calibration(probabilities[known])
         return RatingBatch(
-            self.scale, probabilities, status, keys, notes, prompt_version=RATING_PROMPT_VERSION
+            self.scale,
+            probabilities,
+            found.status,
+            found.keys,
+            found.notes,
+            prompt_version=RATING_PROMPT_VERSION,
         )
+
+    def _answers(self, book: PromptBook, pairs: Pairs) -> _Answers:
+        """The model's answer to each pair."""
+        found = _Answers.of(len(pairs), len(self._options))
+        for place, key, answer, note in self._asker.rows(
+            book, pairs, Choice(self._options), Sampling()
+        ):
+            row = place.row
+            self._cut += place.step > 0
+            found.status[row], found.keys[row], found.notes[row] = answer.status, key, note
+            if answer.status == OK and answer.probabilities is not None:
+                shares = np.asarray(answer.probabilities, dtype=np.float64)
+                found.shares[row] = shares / shares.sum()
+                if answer.mass is not None:
+                    self._mass = (self._mass[0] + answer.mass, self._mass[1] + 1)
+        return found
+
+    def _liking(
+        self, book: PromptBook, personas: pl.DataFrame, pairs: Pairs
+    ) -> tuple[Floats, _Answers]:
+        """Log odds that each pair's item is liked, less the person's mean over the anchors.
+
+        A comparison is with some anchors, which stand first and second in turn: their mean is the
+        person's level already.
+        """
+        if self.style.question == "like":
+            found = self._answers(book, pairs)
+            return found.log_odds() - self._level(personas)[pairs[:, 0]], found
+        total, found = np.zeros(len(pairs)), _Answers.of(len(pairs), 2)
+        anchors = self._anchors[:: len(self._anchors) // _COMPARED or 1][:_COMPARED]
+        for number, anchor in enumerate(anchors):
+            book.against = (anchor, number % 2 == 1)
+            found = self._answers(book, pairs)
+            total += found.log_odds() * (-1.0 if number % 2 else 1.0)
+        return total / len(anchors), found
+
+    def _level(self, personas: pl.DataFrame) -> Floats:
+        """Mean log odds of a yes over the anchors, of shape (personas,)."""
+        rows = list(personas.iter_rows(named=True))
+        texts = [person_block(row, (), self.style) for row in rows]
+        first = {text: n for n, text in enumerate(texts) if text not in self._levels}
+        if first:
+            anchors = pl.DataFrame(self._anchors).with_columns(item_id=pl.lit("anchor"))
+            who = personas[list(first.values())]
+            pairs = all_pairs(len(first), anchors.height)
+            odds = self._answers(self._book(who, anchors, None), pairs).log_odds()
+            for text, own in zip(first, odds.reshape(len(first), -1), strict=True):
+                answered = own[~np.isnan(own)]
+                if len(answered):
+                    self._levels[text] = float(answered.mean())
+        return np.array([self._levels.get(text, np.nan) for text in texts])
+
+    @property
+    def _anchors(self) -> list[dict[str, Any]]:
+        return anchor_items(self.style.domain)
 
     def explain(
         self,
@@ -281,13 +398,14 @@ class LLMRater(ModelRater):
                 "shots": self.style.shots,
                 "system": "default" if self.style.system is None else "custom",
                 "layout": self.style.layout,
+                "question": self.style.question,
                 "history": self._history,
             },
             "engine": asdict(self._asker.engine.identity),
             "answered_by": self._asker.engine.metadata().get("answered_by", []),
             "prompt_version": RATING_PROMPT_VERSION,
-            "prompt_sha256": rating_prompt_digest(self.style.layout),
-            "answer_start": answer_start(self.scale, self.style.layout)
+            "prompt_sha256": rating_prompt_digest(self.style.layout, self.style.question),
+            "answer_start": answer_start(self.scale, self.style.layout, self.style.question)
             if self.style.begun
             else None,
             "calibrated": self._calibration is not None,
@@ -316,7 +434,7 @@ class LLMRater(ModelRater):
     def _book(
         self, personas: pl.DataFrame, items: pl.DataFrame, histories: pl.DataFrame | None
     ) -> PromptBook:
-        return PromptBook(
+        book = PromptBook(
             self.style,
             personas,
             items,
@@ -325,6 +443,9 @@ class LLMRater(ModelRater):
             means=self._others(items),
             most=self._history,
         )
+        if self.style.question == "compare":
+            book.against = (self._anchors[0], False)
+        return book
 
     def _known(self, items: pl.DataFrame) -> Catalogue:
         return Catalogue(items, self._others(items) if self.style.layout == "ledger" else None)

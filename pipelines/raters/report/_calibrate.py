@@ -2,13 +2,14 @@
 
 Temperature scaling (Guo et al., "On Calibration of Modern Neural Networks", 2017, section 4.2), or
 an isotonic regression of each cumulative probability P(rating <= k) on whether the rating was at
-most k. The one with the lower cross-validated negative log-likelihood is kept, `none` included.
+most k, or a cumulative logit model that also sees a baseline's prediction. The one with the lowest
+cross-validated negative log-likelihood is kept, `none` included.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -17,9 +18,10 @@ import orjson
 
 from pipelines.errors import ConfigError, ContractError
 from pipelines.raters.protocol import Floats, Ints
+from pipelines.raters.statistical import OrdinalModel, fit_ordinal
 from pipelines.scales import SCALES
 
-Kind: TypeAlias = Literal["none", "temperature", "isotonic"]
+Kind: TypeAlias = Literal["none", "temperature", "isotonic", "baseline"]
 
 _FOLDS = 5
 #: Probability that a fitted distribution leaves to the uniform one, so that nothing is impossible.
@@ -40,14 +42,22 @@ class Calibration:
     #: Knots of the method `isotonic`, for each answer but the last: cumulative predicted
     #: probabilities and the corresponding shares of ratings, both ascending.
     knots: tuple[tuple[Floats, Floats], ...] = ()
+    #: Model of the method `baseline`: of the expected position of the answer and the baseline.
+    model: OrdinalModel | None = None
     #: Cross-validated nats per rating of each kind.
     nll: Mapping[str, float] = field(default_factory=dict)
     #: Number of ratings that it was fitted on.
     ratings: int = 0
 
-    def __call__(self, probabilities: Floats) -> Floats:
-        """Calibrated distributions, of the same shape (n, answers)."""
+    def __call__(self, probabilities: Floats, baseline: Floats | None = None) -> Floats:
+        """Calibrated distributions, of the same shape (n, answers).
+
+        ``baseline``, of shape (n,), is needed by the method of this name.
+        """
         p = np.asarray(probabilities, dtype=np.float64)
+        if self.model is not None and baseline is not None:
+            steps = self.model.probabilities(_features(p, baseline) @ self.model.weights)
+            return np.asarray((1 - _FLOOR) * steps + _FLOOR / p.shape[1], np.float64)
         if self.kind == "none":
             return p
         if self.kind == "temperature":
@@ -81,6 +91,7 @@ class Calibration:
             "temperature": self.temperature,
             "cross_validated_nll": dict(self.nll),
             "ratings": self.ratings,
+            **({} if self.model is None else {"weights": self.model.weights.tolist()}),
         }
 
 
@@ -96,8 +107,8 @@ def read_calibration(file: Path, scale: str) -> Calibration:
             found["kind"],
             float(found["temperature"]),
             knots,
-            found["cross_validated_nll"],
-            int(found["ratings"]),
+            nll=found["cross_validated_nll"],
+            ratings=int(found["ratings"]),
         )
         of = found["scale"]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -112,12 +123,16 @@ def read_calibration(file: Path, scale: str) -> Calibration:
     return made
 
 
-def fit_calibration(probabilities: Floats, answer: Ints, user: Ints) -> Calibration:
-    """Fit both kinds and keep the best.
+def fit_calibration(
+    probabilities: Floats, answer: Ints, user: Ints, baseline: Floats | None = None
+) -> Calibration:
+    """Fit every kind and keep the best.
 
     ``probabilities`` are distributions over the answers, of shape (n, answers), ``answer`` the
     position of the answer that people gave and ``user`` the user's number, of shape (n,): folds of
-    the cross-validation are whole users. Raises ContractError with fewer than five users.
+    the cross-validation are whole users. ``baseline``, of shape (n,), is another predictor's
+    expected rating of each, such as user and item bias; None leaves its method out. Raises
+    ContractError with fewer than five users.
     """
     p, y = np.asarray(probabilities, dtype=np.float64), np.asarray(answer)
     people = np.unique(user)
@@ -127,19 +142,31 @@ def fit_calibration(probabilities: Floats, answer: Ints, user: Ints) -> Calibrat
         )
     fold = np.searchsorted(people, user) % _FOLDS
     kinds: tuple[Kind, ...] = ("none", "temperature", "isotonic")
+    if baseline is not None:
+        kinds = (*kinds, "baseline")
+    other = np.zeros(len(y)) if baseline is None else np.asarray(baseline, dtype=np.float64)
     nll: dict[str, float] = {}
     for kind in kinds:
         losses = np.empty(len(y))
         for n in range(_FOLDS):
             out = fold == n
-            losses[out] = _losses(_fit(kind, p[~out], y[~out])(p[out]), y[out])
+            losses[out] = _losses(
+                _fit(kind, p[~out], y[~out], other[~out])(p[out], other[out]), y[out]
+            )
         nll[kind] = float(losses.mean())
     best = min(kinds, key=lambda kind: nll[kind])
-    fitted = _fit(best, p, y)
-    return Calibration(best, fitted.temperature, fitted.knots, nll, len(y))
+    return replace(_fit(best, p, y, other), nll=nll, ratings=len(y))
 
 
-def _fit(kind: Kind, p: Floats, y: Ints) -> Calibration:
+def _features(p: Floats, baseline: Floats) -> Floats:
+    return np.stack([p @ np.arange(p.shape[1]), baseline], axis=1)
+
+
+def _fit(kind: Kind, p: Floats, y: Ints, baseline: Floats) -> Calibration:
+    if kind == "baseline":
+        features = _features(p, baseline)
+        model = fit_ordinal(features, y, p.shape[1], lower=np.zeros(features.shape[1]))
+        return Calibration(kind, model=model)
     if kind == "temperature":
         from scipy.optimize import minimize_scalar
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from pipelines.errors import ContractError
 from pipelines.personas import reading_counts, reading_statement
-from pipelines.raters.protocol import Rater
+from pipelines.raters.protocol import Floats, Rater
 from pipelines.raters.report._calibrate import Calibration, fit_calibration
 from pipelines.raters.report._held_out import (
     People,
@@ -205,7 +205,8 @@ def rater_report(
             if answers.predictions.probabilities is None:
                 return None
             place = np.rint((given.rating - known.scale.low) / known.scale.step).astype(np.int64)
-            return fit_calibration(answers.predictions.probabilities, place, given.user)
+            other = predict_baseline(BIAS, known, seed=seed).expected[answers.answered]
+            return fit_calibration(answers.predictions.probabilities, place, given.user, other)
         except ContractError:
             return None
 
@@ -220,7 +221,8 @@ def rater_report(
             fitted = calibrated_on(rater, most_of_it)
             if fitted is not None:
                 calibrations[rater.name] = fitted.metadata()
-                better = _calibrated(answers.predictions, fitted, people.scale)
+                other = bias.expected[answers.answered]
+                better = _calibrated(answers.predictions, fitted, other, people.scale)
                 judge(better, answers.answered, answers.failed, kind, statistical=without)
     for name in baselines:
         found = bias if name == BIAS else predict_baseline(name, people, seed=seed)
@@ -230,9 +232,11 @@ def rater_report(
     return RaterReport(table, curves, facts)
 
 
-def _calibrated(predictions: Predictions, fitted: Calibration, scale: RatingScale) -> Predictions:
+def _calibrated(
+    predictions: Predictions, fitted: Calibration, baseline: Floats, scale: RatingScale
+) -> Predictions:
     assert predictions.probabilities is not None
-    better = fitted(predictions.probabilities)
+    better = fitted(predictions.probabilities, baseline)
     return Predictions(f"{predictions.name}, calibrated", better @ scale.answers, better)
 
 

@@ -5,6 +5,7 @@ from pipelines.raters.statistical._components import component_sums, components,
 from pipelines.raters.statistical._drawn import stated_genres
 from pipelines.raters.statistical._fit import fit_rater, fit_statistical
 from pipelines.raters.statistical._live import LiveStatistical, Settled
+from pipelines.raters.statistical._ordinal import OrdinalModel, fit_ordinal
 from pipelines.raters.statistical._people import (
     HumanRows,
     collect_rows,
@@ -33,6 +34,7 @@ __all__ = [
     "HumanRows",
     "LiveStatistical",
     "MeanRater",
+    "OrdinalModel",
     "RandomRater",
     "Settled",
     "StatisticalRater",
@@ -42,6 +44,7 @@ __all__ = [
     "collect_rows",
     "component_sums",
     "components",
+    "fit_ordinal",
     "fit_rater",
     "fit_statistical",
     "genre_matrix",

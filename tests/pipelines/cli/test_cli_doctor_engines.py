@@ -60,7 +60,7 @@ def test_a_checkpoint_is_loaded_its_scales_read_and_a_question_answered(
     doctor: Any, tiny_model: Path
 ) -> None:
     rows, result = doctor(engine__kind="transformers", engine__model=str(tiny_model))
-    assert list(rows) == ["engines", "language model", *SCALES, "smoke test"]
+    assert list(rows) == ["engines", "language model", *SCALES, "question", "smoke test"]
     loaded = rows["language model"]["found"]
     for part in ("tiny-model", "float32", "device cpu", "context 1,024 tokens", "ready in"):
         assert part in loaded
@@ -152,6 +152,23 @@ def test_a_server_that_is_not_there_fails_without_the_key(doctor: Any) -> None:
 def test_the_scripted_engine_passes_the_smoke_test(doctor: Any) -> None:
     rows, result = doctor(engine__kind="scripted")
     assert rows["smoke test"]["status"] == "ok"
+    assert result.exit_code == 0
+
+
+def test_the_question_that_a_model_answers_best_is_advised(doctor: Any, tmp_path: Path) -> None:
+    rows, _ = doctor(engine__kind="scripted")
+    assert "none is measured" in rows["question"]["found"]
+    assert "understudy ablate" in rows["question"]["found"]
+    reports = tmp_path / "ablations" / "reports"
+    reports.mkdir(parents=True)
+    scores = {"llm:scripted": 0.4, "llm:scripted:like": 0.7, "llm:scripted:compare": 0.5}
+    lines = [f"{name},{words},{s}" for name, s in scores.items() for words in ("own", "open-text")]
+    (reports / "movies.csv").write_text("\n".join(["rater,wording,aggregate", *lines]))
+    rows, result = doctor()
+    assert rows["question"]["found"].startswith("scale is not its best: like 0.700, compare 0.500")
+    assert rows["question"]["advice"] == "set scoring.question=like"
+    rows, _ = doctor(scoring__question="like")
+    assert rows["question"]["status"] == "ok"
     assert result.exit_code == 0
 
 

@@ -442,11 +442,30 @@ def test_a_model_behind_http_writes_personas(tiny_model: Path) -> None:
     assert min(map(len, written["likes"])) >= 1
 
 
-def test_a_reply_that_might_be_cut_is_refused_before_the_first_call() -> None:
-    model = writer(scripted(), settings(max_tokens=200))
+def test_a_plan_that_might_be_cut_is_refused_before_the_first_call() -> None:
+    model = writer(scripted(), settings(max_tokens=200, style="slots"))
     with pytest.raises(ConfigError, match=r"max_tokens is 200, the longest valid reply needs \d+"):
         model.write(attributes(3))
     assert model.tally.calls == 0
+
+
+FULL = "She goes alone and tells nobody."
+
+
+def test_a_text_beyond_its_budget_ends_at_its_last_full_sentence() -> None:
+    def cut(request: Request) -> Any:
+        begun = str(draw_reply(request)).split('"cinema":"')[0]
+        text = f'{begun}"cinema":"{FULL} Now and then she goes on and'
+        return Answer(request, "truncated", text=text, finish_reason="length")
+
+    def nowhere(request: Request) -> Any:
+        return Answer(request, "truncated", text='{"genres":', finish_reason="length")
+
+    written = writer(scripted(cut), settings()).write(attributes(3))
+    assert set(written["status"]) == {"ok"}
+    assert all(text.endswith(f" {FULL}") for text in written["description"])
+    lost = writer(scripted(nowhere), settings()).write(attributes(3))
+    assert set(lost["status"]) == {"truncated"}
 
 
 def test_without_a_limit_every_legal_reply_has_room() -> None:
@@ -459,6 +478,8 @@ def test_without_a_limit_every_legal_reply_has_room() -> None:
     model = writer(scripted(longest), settings())
     assert set(model.write(attributes(10))["status"]) == {"ok"}
     assert max(room) == model.metadata()["longest_reply_tokens"]
+    free = ModelWriter(scripted(), settings())
+    assert {r.sampling.max_tokens for r in free.requests(attributes(3))} == {400}
 
 
 def test_a_tokenizer_that_cannot_spell_the_record_is_found_before() -> None:

@@ -23,6 +23,7 @@ FROZEN = {
     "1": "ca20fcddcccc174eb1a941cbf8a12de844baaad9ae8f324a9b1acb83ee601c48",
     "2": "b2e1774ea33ebdb3c1b2131b951808d5f45493cd84e8a43387ca60e0d67b727a",
     "3": "b2e1774ea33ebdb3c1b2131b951808d5f45493cd84e8a43387ca60e0d67b727a",
+    "4": "b47729addf12da6db1c7c384c0d13465c3ad21384aaac85e9d58f6c514e71305",
 }
 
 
@@ -125,8 +126,8 @@ def test_each_domain_has_its_words() -> None:
 
 
 def test_the_limits_are_those_of_the_grammar() -> None:
-    assert "2 to 3 sentences of at most 150 characters" in messages()[0]
-    assert "has 1 sentence of at most 40" in messages(limits=TextLimits((1, 1), (10, 40)))[0]
+    assert "2 to 3 sentences that end" in messages()[0]
+    assert "has 1 sentence that end" in messages(limits=TextLimits((1, 1), (10, 40)))[0]
 
 
 def test_attributes_are_data() -> None:

@@ -58,3 +58,16 @@ def test_folds_are_whole_users() -> None:
     p, y = _world()
     with pytest.raises(ContractError, match="ratings of 5 users at least: 4 users"):
         fit_calibration(p, y, PEOPLE % 4)
+
+
+def test_a_rater_that_knows_nothing_leaves_the_word_to_the_baseline() -> None:
+    rng = np.random.default_rng(5)
+    known = rng.normal(size=len(PEOPLE))
+    y = np.clip(np.rint(2 + known + rng.normal(scale=0.6, size=len(PEOPLE))), 0, 4).astype(int)
+    p = rng.dirichlet(np.full(5, 1.5), size=len(PEOPLE))
+    kept = fit_calibration(p, y, PEOPLE, known)
+    assert kept.kind == "baseline"
+    assert kept.metadata()["weights"][0] == pytest.approx(0.0, abs=0.1)
+    error = (kept(p, known) @ np.arange(5) - y).std()
+    assert error < 0.7 < y.std()
+    assert fit_calibration(p, y, PEOPLE).kind != "baseline"

@@ -28,6 +28,7 @@ from pipelines.store import Store
 from sim.ablations import (
     Options,
     RaterSpec,
+    configurations,
     option_study,
     run_suite,
     scores_frame,
@@ -593,6 +594,19 @@ def test_an_unknown_rater_and_one_without_its_model_are_errors() -> None:
         RaterSpec("statisticl")
     with pytest.raises(ConfigError, match="engine"):
         RaterSpec("llm")
+
+
+def test_each_question_is_a_rater_and_sees_what_its_prompt_shows() -> None:
+    engine = EngineSettings(kind="scripted", model="m")
+    like, scale = RaterSpec("llm", engine, "like"), RaterSpec("llm", engine)
+    assert (scale.name, like.name) == ("llm:m", "llm:m:like")
+    plans = [configurations("movies", spec.sight, "words")[0] for spec in (scale, like)]
+    assert [(o.shots, o.system, o.wording) for o in plans[0]] == [
+        ("0", "default", wording) for wording in ("own", "own-text", "open", "open-text")
+    ]
+    assert [o.wording for o in plans[1]] == [o.wording for o in plans[0]]
+    assert {o.shots for o in plans[1]} == {"-"}
+    assert len(configurations("movies", like.sight, "small")[0]) < 14
 
 
 @pytest.mark.parametrize("domain", ["movies", "books"])
