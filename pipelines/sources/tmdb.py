@@ -458,7 +458,7 @@ class TmdbSource(Source):
         from pipelines.sources.tmdb_api import TmdbCache  # it loads httpx: the terms need none
 
         super().__init__(settings)
-        self.cache = TmdbCache(settings.runtime.folder / "cache" / "tmdb")
+        self.cache = TmdbCache(settings.runtime.folder / "cache" / "tmdb.sqlite")
 
     def feeds(self, folder: Path) -> frozenset[str]:  # noqa: ARG002 - records alone are no domain
         """None: it adds to the films of another source."""
@@ -620,26 +620,23 @@ class _Reading:
         cache = self._source.cache
         if settings.token:
             report = TmdbClient(settings, cache).fetch(self._wanted)
-            self._fetch = {
-                "api_failed": len(report.failed),
-                "api_cache_corrupt": len(report.corrupt),
-            }
+            self._fetch = {"api_failed": len(report.failed)}
         for position, film in enumerate(self._wanted, start=1):
-            entry = cache.lookup(film).entry
-            if entry is None:
-                continue
-            if entry.record is None:
-                self._reasons[film] = "not_found"
+            status, record = cache.get(film) or ("", None)
+            if status == "not_found":
+                self._reasons[film] = status
+            if record is None:
                 continue
             self.rows_read += 1
-            text = orjson.dumps(entry.record)
-            if entry.status == "another_film":
+            text = orjson.dumps(record)
+            if status == "another_film":
                 self._faulty[film] = "record_of_another_film"
                 self._reject(position, "record_of_another_film", text)
                 continue
-            row = self._take(entry.record, position, text)
+            row = self._take(record, position, text)
             if row is not None:
                 yield row
+        cache.close()
 
     def _take(self, record: object, line: int, text: bytes) -> FilmRow | None:
         """Return the flattened record if it is wanted, new and usable; else account for it."""

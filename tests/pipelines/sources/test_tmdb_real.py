@@ -16,7 +16,7 @@ from pipelines.config import Settings, TmdbSettings
 from pipelines.contracts import RAW
 from pipelines.sources import RejectLog, Workspace
 from pipelines.sources.tmdb import TmdbSource, WantedFilms, flatten, title_forms
-from pipelines.sources.tmdb_api import TmdbClient
+from pipelines.sources.tmdb_api import TmdbCache, TmdbClient
 
 pytestmark = pytest.mark.shared_data
 
@@ -94,8 +94,9 @@ def test_real_records_come_through_the_client_unchanged(shared_data: Path, tmp_p
     with gzip.open(shared_data / "tmdb" / "movies.jsonl.gz") as lines:
         records = {r["id"]: r for r in (orjson.loads(next(lines)) for _ in range(300))}
     with TmdbServer(records) as server:
-        client = TmdbClient(TmdbSettings(base_url=server.url, token=server.token), tmp_path)
-        assert client.fetch(records).found == len(records)
-    for film, entry in client.entries(records):
-        assert entry is not None
-        assert flatten(entry.record) == flatten(records[film])
+        cache = TmdbCache(tmp_path / "tmdb.sqlite")
+        client = TmdbClient(TmdbSettings(base_url=server.url, token=server.token), cache)
+        assert client.fetch(records).answers == {"found": len(records)}
+    for film, record in records.items():
+        assert cache.get(film) is not None
+        assert flatten((cache.get(film) or ("", None))[1]) == flatten(record)
