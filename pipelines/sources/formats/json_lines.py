@@ -54,7 +54,8 @@ class Records(NamedTuple):
 
     def text(self, number: int) -> str:
         """The line of this number; bytes that are not UTF-8 are replaced."""
-        return self.lines[number - self.first].decode("utf-8", "replace").rstrip("\r")
+        line = self.lines[number - self.first].decode("utf-8", "replace")
+        return line.rstrip("\r").replace("\x00", "")
 
 
 def parsed(
@@ -370,17 +371,21 @@ class JsonLinesReader:
         Raises :class:`SourceError` if the file is empty, unreadable or cut short, is one JSON
         array, or is not text.
         """
+        self.rows_read = self.skipped = self.records = 0
+        for part in self.parts():
+            yield self._batch(part)
+
+    def parts(self) -> Iterator[Records]:
+        """Return the records to read."""
         keys = ", ".join(f.key for f in self.fields if f.required)
         expected = f"one JSON object per line{f' with {keys}' if keys else ''}"
-        self.rows_read = self.skipped = self.records = 0
-        for part in parsed(
+        return parsed(
             self.original,
             expected,
             max_line=self._max_line,
             literal=self._literal,
             block=self._block,
-        ):
-            yield self._batch(part)
+        )
 
     def lines(self, numbers: np.ndarray[Any, Any]) -> Iterator[tuple[int, str]]:
         """Text of the lines with these sorted numbers, in another pass over the file."""
