@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FIRST",
+    "Batch",
     "RawTable",
     "Source",
     "Workspace",
@@ -85,7 +86,7 @@ def in_batches(frames: Iterable[pl.DataFrame], rows: int) -> Iterator[pl.DataFra
         yield pl.concat(held)
 
 
-class _Batch(Protocol):
+class Batch(Protocol):
     """Rows of a reader, with ``line``, the fields' names and the text as they stand in the file."""
 
     @property
@@ -138,10 +139,12 @@ class Workspace:
         """Reject many rows: columns as the parameters of :meth:`reject`."""
         self.rejects.extend(frame)
 
-    def sound(self, batch: _Batch, faults: Sequence[Fault], file: str) -> pl.DataFrame:
+    def sound(self, batch: Batch, faults: Sequence[Fault], file: str) -> pl.DataFrame:
         """The rows of a batch without any of the faults; the others are rejected."""
         import polars as pl
 
+        if not faults:
+            return batch.frame
         is_faulty = pl.any_horizontal(f.condition for f in faults).fill_null(value=False)
         bad = batch.frame.select(bad=is_faulty)["bad"]
         if not bad.any():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -13,10 +13,10 @@ from pipelines.config import AmazonData
 from pipelines.errors import SourceError
 from pipelines.licences import Licence
 from pipelines.sources._folders import check_file, given_files, pick_files, unclear_name
-from pipelines.sources._protocol import RawTable, Source, Workspace, in_batches
+from pipelines.sources._protocol import RawTable, Source, Workspace
 from pipelines.sources._rejects import Fault, bad_time
+from pipelines.sources._tables import Faults, raw_table
 from pipelines.sources.formats.json_lines import JsonField, JsonLinesReader
-from pipelines.sources.formats.lines import ahead
 
 if TYPE_CHECKING:
     import polars as pl
@@ -197,7 +197,45 @@ class Table:
     #: Fields that are taken of each record.
     fields: tuple[JsonField, ...]
     #: Faults for which a typed row is rejected all the same.
-    faults: Callable[[], Sequence[Fault]]
+    faults: Faults
+
+    def read(self, name: str, files: Sequence[AmazonFile], work: Workspace) -> RawTable:
+        """Read the files into the table; without any it has no rows."""
+        filled = Counter[str]()
+        names = ["category", "file", "line", *(f.name for f in self.fields)]
+        categories = {f.name: f.category for f in files}
+
+        def count(frame: pl.DataFrame) -> None:
+            import polars as pl
+
+            given = {
+                f.name: (pl.col(f.name).list.len() > 0).sum()
+                if f.kind == "texts"
+                else pl.col(f.name).is_not_null().sum()
+                for f in self.fields
+            }
+            filled.update(frame.select(**given).row(0, named=True))
+
+        def finish(frame: pl.DataFrame) -> pl.DataFrame:
+            import polars as pl
+
+            category = pl.col("file").replace_strict(categories, return_dtype=pl.String)
+            return frame.with_columns(category=category).select(names)
+
+        return raw_table(
+            self.dataset,
+            [
+                JsonLinesReader(work.original(f.path, f.name), self.fields, work.reject_frame)
+                for f in files
+            ],
+            self.faults,
+            work,
+            files=name,
+            seen=count,
+            finish=finish,
+            allow_empty=not files,
+            stats=lambda: {"filled": dict(filled)},
+        )
 
 
 def _id(key: str, name: str) -> JsonField:
@@ -212,9 +250,7 @@ def _time(key: str, name: str, per_second: int) -> JsonField:
     return JsonField(key, name, "time", "bad_timestamp", required=True, per_second=per_second)
 
 
-def _reviews(
-    user: str, item: str, rating: str, time: str, per_second: int
-) -> Callable[[], Sequence[Fault]]:
+def _reviews(user: str, item: str, rating: str, time: str, per_second: int) -> Faults:
     """Faults of reviews of whose times a second has ``per_second`` units."""
 
     def faults() -> Sequence[Fault]:
@@ -231,7 +267,7 @@ def _reviews(
     return faults
 
 
-def _meta(item: str) -> Callable[[], Sequence[Fault]]:
+def _meta(item: str) -> Faults:
     return lambda: [_bad_id(item, _ASIN)]
 
 
@@ -315,10 +351,6 @@ TABLES: Mapping[tuple[Edition, Kind], Table] = {
 }
 
 
-#: Rows handed on at a time (count).
-_BATCH = 131_072
-
-
 class AmazonSource(Source):
     """Amazon reviews and products, editions 2018 and 2023, JSON lines, plain or gzip.
 
@@ -337,7 +369,7 @@ class AmazonSource(Source):
 
     name: ClassVar[str] = "amazon"
     expected: ClassVar[str] = EXPECTED
-    code_version: ClassVar[str] = "amazon-2"
+    code_version: ClassVar[str] = "amazon-3"
     datasets: ClassVar[tuple[str, ...]] = (
         *(table.dataset for table in TABLES.values()),
         "raw.amazon_rejected",
@@ -394,16 +426,7 @@ class AmazonSource(Source):
             )
         for (edition, kind), table in TABLES.items():
             files = [f for f in found if (f.edition, f.kind) == (edition, kind)]
-            reading = _Reading(table, files, work)
-            yield RawTable(
-                dataset=table.dataset,
-                batches=ahead(reading.batches()),
-                file=f"amazon/{edition} {kind}",
-                rows_read=lambda r=reading: sum(r.rows_read.values()),  # type: ignore[misc]
-                stats=reading.stats,
-                allow_empty=not files,
-                files=lambda r=reading: dict(r.rows_read),  # type: ignore[misc]
-            )
+            yield table.read(f"amazon/{edition} {kind}", files, work)
 
     def _found(self, folder: Path) -> list[AmazonFile]:
         data = self.settings.data.amazon
@@ -416,53 +439,3 @@ class AmazonSource(Source):
 
 def _domain(file: AmazonFile) -> str:
     return "books" if file.category in BOOK_CATEGORIES else "products"
-
-
-class _Reading:
-    """A pass over the files of a table."""
-
-    def __init__(self, table: Table, files: Sequence[AmazonFile], work: Workspace) -> None:
-        self.rows_read: dict[str, int] = {f.name: 0 for f in files}
-        self._table = table
-        self._files = files
-        self._work = work
-        self._filled: Counter[str] = Counter()
-
-    def batches(self) -> Iterator[pl.DataFrame]:
-        """Frames with the contract's columns."""
-        return in_batches(self._frames(), _BATCH)
-
-    def _frames(self) -> Iterator[pl.DataFrame]:
-        import polars as pl
-
-        names = ["category", "file", "line", *(f.name for f in self._table.fields)]
-        for file in self._files:
-            reader = JsonLinesReader(
-                self._work.original(file.path, file.name),
-                self._table.fields,
-                self._work.reject_frame,
-                threads=self._work.settings.runtime.threads,
-            )
-            for batch in reader:
-                frame = self._work.sound(batch, self._table.faults(), file.name)
-                self.rows_read[file.name] = reader.rows_read
-                self._count(frame)
-                if frame.height:
-                    yield frame.with_columns(
-                        category=pl.lit(file.category), file=pl.lit(file.name)
-                    ).select(names)
-
-    def _count(self, frame: pl.DataFrame) -> None:
-        import polars as pl
-
-        filled = {
-            f.name: (pl.col(f.name).list.len() > 0).sum()
-            if f.kind == "texts"
-            else pl.col(f.name).is_not_null().sum()
-            for f in self._table.fields
-        }
-        self._filled.update(frame.select(**filled).row(0, named=True))
-
-    def stats(self) -> dict[str, Any]:
-        """Rows that have a value, by column."""
-        return {"filled": dict(self._filled)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pipelines.downloads import Download
 from pipelines.errors import SourceError
 from pipelines.licences import Licence
-from pipelines.progress import advance
 from pipelines.scales import SCALES, RatingScale
 from pipelines.sources._folders import (
     check_file,
@@ -23,8 +22,9 @@ from pipelines.sources._folders import (
     resembling,
     unclear_name,
 )
-from pipelines.sources._protocol import FIRST, RawTable, Source, Workspace, unpack_limits
+from pipelines.sources._protocol import RawTable, Source, Workspace, unpack_limits
 from pipelines.sources._rejects import Fault, bad_time
+from pipelines.sources._tables import Faults, raw_table
 from pipelines.sources.formats import values
 from pipelines.sources.formats.delimited import (
     Column,
@@ -40,7 +40,6 @@ from pipelines.sources.formats.files import (
     plain_file,
     zip_members,
 )
-from pipelines.sources.formats.lines import ahead
 
 if TYPE_CHECKING:
     import polars as pl
@@ -294,76 +293,6 @@ def _looked_into(path: Path) -> Layout | None:
     return Layout(path.stem if path.is_file() else path.name, path, layout) if layout else None
 
 
-Faults = Callable[[], Sequence[Fault]]
-
-
-def raw_table(
-    dataset: str,
-    reader: DelimitedReader,
-    faults: Faults,
-    work: Workspace,
-    *,
-    key: tuple[str, ...],
-    prefer: tuple[tuple[str, bool], ...] = FIRST,
-    seen: Callable[[pl.DataFrame], None] | None = None,
-    finish: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
-    allow_empty: bool = False,
-    repeated: str | None = None,
-) -> RawTable:
-    """A table of one file.
-
-    ``faults`` makes the faults of a row; rejected rows go to ``work``. ``key`` identifies a row and
-    is the table's order, ``prefer`` selects the row of a key that stays (:class:`OrderedRows`); the
-    others are rejected, or filtered and counted as ``repeated``. ``seen`` is called with every
-    batch, ``finish`` makes it into the contract's columns.
-    """
-    original, columns = reader.original, reader.columns
-    filtered: dict[str, int] = {}
-
-    def batches() -> Iterator[pl.DataFrame]:
-        rows = work.ordered(dataset, key, prefer)
-        for batch in reader:
-            rows.append(work.sound(batch, faults(), original.name))
-        names = [c.name for c in columns]
-        total, done = reader.rows_read, 0
-        for frame in rows.batches():
-            done += frame.height
-            advance(f"ordering {original.name}", done, total)
-            out = frame.select(names)
-            if seen is not None:
-                seen(out)
-            yield out if finish is None else finish(out)
-        if repeated is None:
-            _reject_doubled(reader, rows.doubled, work)
-        elif rows.doubled:
-            filtered[repeated] = sum(map(len, rows.doubled))
-
-    return RawTable(
-        dataset=dataset,
-        batches=ahead(batches()),
-        file=original.name,
-        rows_read=lambda: reader.rows_read,
-        filtered=lambda: filtered,
-        allow_empty=allow_empty,
-    )
-
-
-def absent_table(dataset: str) -> RawTable:
-    """A table that this variant has no file for: no rows."""
-    return RawTable(dataset, iter(()), None, rows_read=lambda: 0)
-
-
-def _reject_doubled(reader: DelimitedReader, doubled: list[pl.Series], work: Workspace) -> None:
-    if not doubled:
-        return
-    import polars as pl
-
-    # Only now is it known which rows lose; their text is fetched in one more pass.
-    numbers = pl.concat(doubled).sort().to_numpy()
-    for line, row in reader.lines(numbers):
-        work.reject(reader.original.name, line, "duplicate_key", row)
-
-
 def _bad_ids(*columns: str, lowest: int = 0) -> list[Fault]:
     import polars as pl
 
@@ -517,14 +446,14 @@ class Files:
     user_faults: Faults | None = None
     coded: bool = False
 
-    def reader(self, held: str, originals: Originals, work: Workspace) -> DelimitedReader | None:
-        """The reader of a file; None if the layout or the folder has none."""
+    def readers(self, held: str, originals: Originals, work: Workspace) -> list[DelimitedReader]:
+        """The reader of a file; none if the layout or the folder has none."""
         name = self.names.get(held, "")
         if name not in originals:
-            return None
+            return []
         separator = self.separators.get(held)
         columns = self.columns.get(held) or _COLUMNS[held]
-        return DelimitedReader(
+        reader = DelimitedReader(
             originals[name],
             columns,
             work.reject_frame,
@@ -533,6 +462,7 @@ class Files:
             headed=separator is None,
             encoding=self.encoding,
         )
+        return [reader]
 
 
 _COLUMNS = {"films": _FILM, "ratings": _RATED, "links": _LINKS, "tags": _TAGS}
@@ -588,9 +518,8 @@ def read_tables(layout: Files, originals: Originals, work: Workspace) -> Iterato
     films = Films()
 
     def table(held: str, name: str, faults: Faults, **more: Any) -> RawTable:
-        reader = layout.reader(held, originals, work)
-        dataset = f"raw.movielens_{name}"
-        return raw_table(dataset, reader, faults, work, **more) if reader else absent_table(dataset)
+        readers = layout.readers(held, originals, work)
+        return raw_table(f"raw.movielens_{name}", readers, faults, work, **more)
 
     flags = _flags_published if "films" in layout.columns else None
     yield table("films", "movies", movie_faults, key=("movie_id",), seen=films.add, finish=flags)

@@ -6,27 +6,21 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import Any, ClassVar, Literal
+
+import orjson
 
 from pipelines.config import Settings
 from pipelines.errors import SourceError
 from pipelines.licences import Licence
 from pipelines.sources._folders import check_file, given_files, pick_files, relative_name
-from pipelines.sources._protocol import (
-    RawTable,
-    Source,
-    Workspace,
-    in_batches,
-)
-from pipelines.sources._rejects import Fault, first_fault
-from pipelines.sources.formats.json_lines import JsonBatch, JsonField, JsonLinesReader
-from pipelines.sources.formats.lines import ahead
-from pipelines.sources.formats.literals import as_json
+from pipelines.sources._protocol import RawTable, Source, Workspace
+from pipelines.sources._rejects import Fault
+from pipelines.sources._tables import Faults, raw_table
+from pipelines.sources.formats import values
+from pipelines.sources.formats.json_lines import Entries, JsonField, JsonLinesReader
 
-if TYPE_CHECKING:
-    import polars as pl
-
-__all__ = ["SteamSource", "as_json"]
+__all__ = ["SteamSource"]
 
 
 Kind = Literal["games", "reviews", "items"]
@@ -95,11 +89,59 @@ def _lying(folder: Path, name: str) -> list[Path]:
     return pick_files(folder, is_name, f"{name}.gz")
 
 
-#: Fields whose values are numbers in most records and texts in some.
-_MIXED = ("game_id", "price", "discount_price", "metascore")
-_LISTS = ("genres", "tags", "specs")
-_FIELDS = (
-    JsonField("id", "game_id", "json"),
+#: Largest number of a game, and of minutes played.
+_MAX_ID, _MAX_MINUTES = 10**18 - 1, 10**15 - 1
+#: A line holds all of a user's games (bytes): of the longest published list about 1 MiB.
+_MAX_LITERAL = 16 << 20
+#: Spelling of a whole number: of pandas (10.0), and of texts in JSON ("10").
+_WHOLE = re.compile(r"\s*([0-9]+)(?:\.0*)?\s*")
+_USER = re.compile(r"[^\s/]{1,128}")
+#: Years of reviews: the bounds of the checks `rated_from` and `rated_to`.
+_YEARS = (1990, 2035)
+
+
+def _up_to(limit: int) -> Callable[[Any], int]:
+    """Reader of whole numbers from 0 to a limit."""
+
+    def read(value: Any) -> int:
+        number = values.whole_number(value)
+        if not 0 <= number <= limit:
+            raise values.UnreadableError
+        return number
+
+    return read
+
+
+def _spelled(value: Any) -> str:
+    """The text of a value that is a text or a number."""
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _score(value: Any) -> str:
+    """The digits of a whole number, however it is spelled; other texts as they are."""
+    text = _spelled(value)
+    match = _WHOLE.fullmatch(text)
+    return match[1] if match else text
+
+
+def _user(value: Any) -> str:
+    user = values.identifier(value)
+    if not _USER.fullmatch(user):
+        raise values.UnreadableError
+    return user
+
+
+def _game(key: str) -> JsonField:
+    return JsonField(key, "game_id", "integer", "bad_id", required=True, parse=_up_to(_MAX_ID))
+
+
+def _minutes(key: str, *, required: bool) -> JsonField:
+    parse = _up_to(_MAX_MINUTES)
+    return JsonField(key, key, "integer", "bad_playtime", required=required, parse=parse)
+
+
+_GAMES = (
+    _game("id"),
     JsonField("app_name", "app_name"),
     JsonField("title", "title"),
     JsonField("url", "url"),
@@ -109,313 +151,70 @@ _FIELDS = (
     JsonField("tags", "tags", "texts"),
     JsonField("specs", "specs", "texts"),
     JsonField("release_date", "release_date"),
-    JsonField("price", "price", "json"),
-    JsonField("discount_price", "discount_price", "json"),
+    JsonField("price", "price", parse=_spelled),
+    JsonField("discount_price", "discount_price", parse=_spelled),
     JsonField("early_access", "early_access", "boolean"),
     JsonField("sentiment", "sentiment"),
-    JsonField("metascore", "metascore", "json"),
+    JsonField("metascore", "metascore", parse=_score),
 )
-_ID = "^(?:0|[1-9][0-9]{0,17})$"
-#: Spelling of a whole number: of pandas (10.0), and of texts in JSON ("10").
-_WHOLE = r'^\s*"?\s*([0-9]+)(?:\.0*)?\s*"?\s*$'
+_REVIEWS = (
+    _game("item_id"),
+    JsonField("recommend", "recommend", "boolean", "bad_recommend", required=True),
+    JsonField("posted", "posted"),
+    JsonField("last_edited", "last_edited"),
+    JsonField("funny", "funny"),
+    JsonField("helpful", "helpful"),
+    JsonField("review", "review"),
+)
+_PLAYTIME = (
+    _game("item_id"),
+    _minutes("playtime_forever", required=True),
+    _minutes("playtime_2weeks", required=False),
+)
 
 
-#: A line holds all of a user's games (bytes): of the longest published list about 1 MiB.
-_MAX_LITERAL = 16 << 20
-
-
-def _literal_reader(
-    file: SteamFile, fields: Sequence[JsonField], work: Workspace
-) -> JsonLinesReader:
-    return JsonLinesReader(
-        work.original(file.path, file.name),
-        fields,
-        work.reject_frame,
-        threads=work.settings.runtime.threads,
-        max_line=_MAX_LITERAL,
-        literal=True,
-    )
-
-
-def games_table(file: SteamFile, work: Workspace) -> RawTable:
-    """``raw.steam_games``, by number."""
-    reader = _literal_reader(file, _FIELDS, work)
-    reading = _Games(reader, work)
-    return RawTable(
-        dataset="raw.steam_games",
-        batches=ahead(reading.batches()),
-        file=file.name,
-        rows_read=lambda: reader.rows_read,
-        filtered=reading.filtered,
-    )
-
-
-class _Games:
-    def __init__(self, reader: JsonLinesReader, work: Workspace) -> None:
-        self._reader = reader
-        self._work = work
-        self._empty = 0
-
-    def filtered(self) -> Mapping[str, int]:
-        return {"empty_record": self._empty} if self._empty else {}
-
-    def batches(self) -> Iterator[pl.DataFrame]:
-        import polars as pl
-
-        rows = self._work.ordered("steam_games", ("game_id",))
-        for batch in self._reader:
-            frame = batch.frame.with_columns(_unquoted(name) for name in _MIXED)
-            frame = frame.with_columns(_whole("game_id"), _whole("metascore"))
-            empty = frame.select(empty=_nothing())["empty"]
-            self._empty += int(empty.sum())
-            known = frame["game_id"].str.contains(_ID).fill_null(value=False)
-            bad = ~(empty | known)
-            self._reader.reject(
-                batch,
-                frame.filter(bad).select(
-                    "line", reason=pl.lit("bad_id"), field=pl.lit("id"), value="game_id"
-                ),
-            )
-            rows.append(frame.filter(known).with_columns(pl.col("game_id").cast(pl.Int64)))
-        names = [f.name for f in _FIELDS]
-        for frame in rows.batches():
-            yield frame.select(names)
-        if rows.doubled:
-            numbers = pl.concat(rows.doubled).sort().to_numpy()
-            for line, text in self._reader.lines(numbers):
-                self._work.reject(self._reader.original.name, line, "duplicate_key", text)
-
-
-def _whole(name: str) -> pl.Expr:
-    """The digits of a whole number, however it is spelled; other texts as they are."""
-    import polars as pl
-
-    return pl.coalesce(pl.col(name).str.extract(_WHOLE), pl.col(name)).alias(name)
-
-
-def _unquoted(name: str) -> pl.Expr:
-    """The text of a value that is a JSON text or a JSON number."""
-    import polars as pl
-
-    value = pl.col(name)
-    text = pl.when(value.str.starts_with('"')).then(value)
-    return pl.coalesce(text.otherwise(None).str.json_decode(pl.String), value).alias(name)
-
-
-def _nothing() -> pl.Expr:
+def _is_empty(game: Mapping[str, Any]) -> bool:
     """Whether the record is without any value."""
-    import polars as pl
-
-    lists = [pl.col(name).list.len() == 0 for name in _LISTS]
-    others = [pl.col(f.name).is_null() for f in _FIELDS if f.name not in _LISTS]
-    return pl.all_horizontal(*lists, *others)
+    return all(game.get(f.key) in (None, []) for f in _GAMES)
 
 
-_USER = "^[^\\s/]{1,128}$"
-_MINUTES = "^[0-9]{1,15}$"
-#: Rows handed on at a time (count).
-_BATCH = 131_072
-
-
-@dataclass(frozen=True, slots=True)
-class _List:
-    """A list of a user's record."""
-
-    #: The list's key in the user's record.
-    key: str
-    #: Keys of an entry, with DuckDB's types, and the columns they become. ``JSON`` keeps a value's
-    #: spelling, so that ``"yes"`` is not taken for true, nor ``1.5`` for 2.
-    fields: Mapping[str, tuple[str, str]]
-    #: Columns of whole numbers.
-    whole: tuple[str, ...]
-    #: Faults of an entry.
-    faults: Callable[[], Sequence[Fault]]
-    #: Columns with another type than text.
-    typed: Callable[[], list[pl.Expr]]
-
-    def columns(self) -> list[pl.Expr]:
-        """The columns as text; a JSON null is null."""
-        import polars as pl
-
-        return [
-            (
-                pl.when(pl.col(key) != "null").then(pl.col(key)) if kind == "JSON" else pl.col(key)
-            ).alias(name)
-            for key, (kind, name) in self.fields.items()
-        ]
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Keys of the columns in an entry."""
-        return {name: key for key, (_, name) in self.fields.items()}
-
-
-def _unless(reason: str, column: str, sound: pl.Expr) -> Fault:
-    """The fault of an entry that is not sound; an absent value is not."""
-    return Fault(reason, column, ~sound.fill_null(value=False))
-
-
-#: Spellings of JSON's two truth values, in Python, in texts and as numbers.
-_TRUTH = {
-    spelling: shown
-    for shown, spellings in {"true": ("true", "1", "1.0"), "false": ("false", "0", "0.0")}.items()
-    for word in spellings
-    for spelling in (word, f'"{word}"')
-}
-#: Years of reviews: the bounds of the checks `rated_from` and `rated_to`.
-_YEARS = (1990, 2035)
-
-
-def _review_faults() -> Sequence[Fault]:
+def _posted() -> Sequence[Fault]:
     import polars as pl
 
     year = pl.col("posted").str.extract(r"\b(\d{4})\b").cast(pl.Int64)
-    possible = year.is_between(*_YEARS)
-    return [
-        _unless("bad_id", "game_id", pl.col("game_id").str.contains(_ID)),
-        _unless("bad_recommend", "recommend", pl.col("recommend").is_in(["true", "false"])),
-        Fault("bad_timestamp", "posted", ~possible),
-    ]
+    return [Fault("bad_timestamp", "posted", ~year.is_between(*_YEARS))]
 
 
-def _review_types() -> list[pl.Expr]:
-    import polars as pl
+def tables(found: Mapping[Kind, SteamFile], work: Workspace) -> Iterator[RawTable]:
+    """Games by number, then reviews and time played by place."""
 
-    return [pl.col("game_id").cast(pl.Int64), pl.col("recommend") == "true"]
+    def reader(kind: Kind, fields: Sequence[JsonField], **more: Any) -> JsonLinesReader:
+        original = work.original(found[kind].path, found[kind].name)
+        return JsonLinesReader(
+            original, fields, work.reject_frame, max_line=_MAX_LITERAL, literal=True, **more
+        )
 
-
-def _playtime_faults() -> Sequence[Fault]:
-    import polars as pl
-
-    recent = pl.col("playtime_2weeks").fill_null("0")
-    forever = pl.col("playtime_forever").str.contains(_MINUTES)
-    return [
-        _unless("bad_id", "game_id", pl.col("game_id").str.contains(_ID)),
-        _unless("bad_playtime", "playtime_forever", forever),
-        _unless("bad_playtime", "playtime_2weeks", recent.str.contains(_MINUTES)),
-    ]
-
-
-def _playtime_types() -> list[pl.Expr]:
-    import polars as pl
-
-    return [pl.col("game_id", "playtime_forever", "playtime_2weeks").cast(pl.Int64)]
-
-
-_REVIEWS = _List(
-    "reviews",
-    {
-        "item_id": ("VARCHAR", "game_id"),
-        "recommend": ("JSON", "recommend"),
-        "posted": ("VARCHAR", "posted"),
-        "last_edited": ("VARCHAR", "last_edited"),
-        "funny": ("VARCHAR", "funny"),
-        "helpful": ("VARCHAR", "helpful"),
-        "review": ("VARCHAR", "review"),
-    },
-    ("game_id",),
-    _review_faults,
-    _review_types,
-)
-_PLAYTIME = _List(
-    "items",
-    {
-        "item_id": ("VARCHAR", "game_id"),
-        "playtime_forever": ("JSON", "playtime_forever"),
-        "playtime_2weeks": ("JSON", "playtime_2weeks"),
-    },
-    ("game_id", "playtime_forever", "playtime_2weeks"),
-    _playtime_faults,
-    _playtime_types,
-)
-
-
-def entries_table(
-    dataset: str, entries: _List, file: SteamFile | None, work: Workspace, *, allow_empty: bool
-) -> RawTable:
-    """A table of the entries of users' lists, by place; no rows if there is no file."""
-    if file is None:
-        return RawTable(dataset, iter(()), None, rows_read=lambda: 0)
-    reading = _Entries(entries, file, work)
-    return RawTable(
-        dataset=dataset,
-        batches=ahead(reading.batches()),
-        file=file.name,
-        rows_read=lambda: reading.entries + reading.reader.rejected,
-        stats=lambda: {"users": reading.reader.rows_read - reading.reader.rejected},
-        allow_empty=allow_empty,
+    games = reader("games", _GAMES, skip=_is_empty)
+    yield raw_table(
+        "raw.steam_games", [games], list, work, key=("game_id",),
+        filtered=lambda: {"empty_record": games.skipped} if games.skipped else {},
+    )  # fmt: skip
+    owner = JsonField("user_id", "user_id", "id", "bad_id", required=True, parse=_user)
+    lists: tuple[tuple[Kind, str, tuple[JsonField, ...], Faults], ...] = (
+        ("reviews", "reviews", _REVIEWS, _posted),
+        ("items", "playtime", _PLAYTIME, list),
     )
-
-
-class _Entries:
-    """The entries of all users' lists."""
-
-    def __init__(self, entries: _List, file: SteamFile, work: Workspace) -> None:
-        types = {key: kind for key, (kind, _) in entries.fields.items()}
-        fields = (
-            JsonField("user_id", "user_id", "id", "bad_id", required=True),
-            JsonField(entries.key, "entries", "records", required=True, entry=types),
-        )
-        self.reader = _literal_reader(file, fields, work)
-        self.entries = 0
-        self._list = entries
-        self._work = work
-
-    def batches(self) -> Iterator[pl.DataFrame]:
-        """Frames with the contract's columns."""
-        yield from in_batches(map(self._taken, self.reader), _BATCH)
-
-    def _taken(self, batch: JsonBatch) -> pl.DataFrame:
-        """The sound entries of some users."""
-        import polars as pl
-
-        users = batch.frame
-        known = users["user_id"].str.contains(_USER)
-        self.reader.reject(
-            batch,
-            users.filter(~known).select(
-                "line", reason=pl.lit("bad_id"), field=pl.lit("user_id"), value="user_id"
-            ),
-        )
-        count = pl.col("entries").list.len()
-        found = (
-            users.filter(known & (users["entries"].list.len() > 0))
-            .with_columns(position=pl.int_ranges(1, count + 1))
-            .explode("entries", "position")
-            .unnest("entries")
-            .select("line", "position", "user_id", *self._list.columns())
-            .with_columns(_whole(name) for name in self._list.whole)
-        )
-        if "recommend" in found:
-            truth = pl.col("recommend").str.to_lowercase().replace(_TRUTH)
-            found = found.with_columns(recommend=truth)
-        self.entries += found.height
-        fault = found.select(fault=first_fault(*self._list.faults())).unnest("fault")
-        faulty = fault["reason"].is_not_null()
-        if faulty.any():
-            self._reject(pl.concat([found, fault], how="horizontal").filter(faulty))
-            found = found.filter(~faulty)
-        return found.with_columns(self._list.typed())
-
-    def _reject(self, faults: pl.DataFrame) -> None:
-        import polars as pl
-
-        names = [name for _, name in self._list.fields.values()]
-        nothing = pl.all_horizontal(pl.col(name).is_null() for name in names)
-        field = pl.col("column").replace(self._list.headers)
-        self._work.reject_frame(
-            faults.select(
-                "line",
-                "value",
-                file=pl.lit(self.reader.original.name),
-                reason=pl.when(nothing).then(pl.lit("not_object")).otherwise("reason"),
-                field=pl.when(~nothing).then(field),
-                text=pl.format(
-                    f"{self._list.key}[{{}}]: {{}}",
-                    "position",
-                    pl.struct(names).struct.json_encode(),
-                ),
-            )
+    for kind, table, fields, faults in lists:
+        readers = [reader(kind, fields, entries=Entries(kind, owner))] if kind in found else []
+        columns = ["line", "position", "user_id", *(f.name for f in fields)]
+        yield raw_table(
+            f"raw.steam_{table}",
+            readers,
+            faults,
+            work,
+            finish=lambda frame, columns=columns: frame.select(columns),  # type: ignore[misc]
+            allow_empty=kind == "items",
+            stats=lambda r=readers: {"users": sum(one.records for one in r)},  # type: ignore[misc]
         )
 
 
@@ -443,7 +242,7 @@ class SteamSource(Source):
 
     name: ClassVar[str] = "steam"
     expected: ClassVar[str] = EXPECTED
-    code_version: ClassVar[str] = "steam-3"
+    code_version: ClassVar[str] = "steam-4"
     datasets: ClassVar[tuple[str, ...]] = (
         "raw.steam_games",
         "raw.steam_reviews",
@@ -476,10 +275,4 @@ class SteamSource(Source):
             raise SourceError(
                 "no Steam files", where=str(folder / self.name), hint="see docs/data.md"
             )
-        yield games_table(found["games"], work)
-        yield entries_table(
-            "raw.steam_reviews", _REVIEWS, found["reviews"], work, allow_empty=False
-        )
-        yield entries_table(
-            "raw.steam_playtime", _PLAYTIME, found.get("items"), work, allow_empty=True
-        )
+        yield from tables(found, work)

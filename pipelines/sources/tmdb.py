@@ -10,29 +10,35 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from itertools import accumulate, chain
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import orjson
 import polars as pl
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ValidationError
 from rapidfuzz import fuzz
 
 from pipelines.config import Settings
 from pipelines.errors import SourceError
 from pipelines.licences import Licence
-from pipelines.progress import advance
 from pipelines.sources._folders import described, pick_files
 from pipelines.sources._protocol import RawTable, Source, Workspace
+from pipelines.sources._rejects import Fault
 from pipelines.sources.formats import values
-from pipelines.sources.formats.lines import MAX_LINE, numbered_lines
+from pipelines.sources.formats.files import Original
+from pipelines.sources.formats.json_lines import (
+    JsonBatch,
+    JsonField,
+    JsonLinesReader,
+    Kind,
+    Records,
+)
 from pipelines.sources.movielens import MovielensSource
 
-__all__ = ["CODE_VERSION", "RecordFaultError", "TmdbSource", "WantedFilms", "flatten", "to_frame"]
+__all__ = ["CODE_VERSION", "FIELDS", "TmdbSource", "WantedFilms", "published"]
 
 
 #: Least similarity (0-100, normalised indel) of two titles of the same film, if the years fit;
@@ -174,189 +180,109 @@ def _same_film(known: str, other: str, release: str | None) -> bool:
 
 #: Cast members kept, in billing order.
 MAX_CAST = 10
-_INT64_MAX = 2**63 - 1
-
-
-def _read(read: Callable[[Any], Any]) -> BeforeValidator:
-    """Read a value in any of its known spellings (:mod:`values`); none is None."""
-    return BeforeValidator(lambda value: None if values.is_missing(value) else read(value))
-
-
-def _title(value: Any) -> Any:
-    return values.text(value) if type(value) is int else value
-
-
-def _imdb_id(value: Any) -> Any:
-    """IMDb's id, which copies write as its number."""
-    with suppress(values.UnreadableError):
-        return f"tt{values.whole_number(value):07d}"
-    return value
-
-
-def _order(value: Any) -> int | None:
-    """The place in the credits, if there is one."""
-    with suppress(values.UnreadableError):
-        return values.whole_number(value)
-    return None
-
-
-def _directors(crew: Any) -> Any:
-    """Only a director's entry is looked into: TMDB lists hundreds of others per film."""
-    crew = values.structure(crew)
-    if type(crew) is not list:
-        return crew
-    return [p for p in crew if type(p) is not dict or p.get("job") == "Director"]
-
-
-def _named(value: Any) -> Any:
-    """An entry of a list of names: an object, or the name alone."""
-    return {"name": value} if isinstance(value, str) else value
-
-
-def _listed(value: Any) -> Any:
-    """Keywords, which copies list without the object around them."""
-    value = values.structure(value)
-    return {"keywords": value} if isinstance(value, list) else value
-
-
-_Text = Annotated[
-    str | None,
-    BeforeValidator(lambda text: None if type(text) is float and text != text else text),
-    AfterValidator(lambda text: text or None),
-]
-_Title = Annotated[_Text, BeforeValidator(_title)]
-_Whole = Annotated[int | None, _read(values.whole_number)]
-_Real = Annotated[float | None, _read(values.number)]
-
-
-class _Named(BaseModel, strict=True):
-    name: _Text = None
-    order: Annotated[int | None, BeforeValidator(_order)] = None
-
-
-_Names = Annotated[list[Annotated[_Named, BeforeValidator(_named)]] | None, _read(values.structure)]
-
-
-class _Keywords(BaseModel, strict=True):
-    keywords: _Names = None
-
-
-class _Credits(BaseModel, strict=True):
-    cast: _Names = None
-    crew: Annotated[list[_Named] | None, _read(_directors)] = None
-
-
-class _Record(BaseModel, strict=True):
-    """Fields read from a record; of several faults the first field's counts."""
-
-    credits: Annotated[_Credits | None, _read(values.structure)] = None
-    imdb_id: Annotated[_Text, BeforeValidator(_imdb_id)] = None
-    title: _Title = None
-    original_title: _Title = None
-    original_language: _Text = None
-    overview: _Text = None
-    genres: _Names = None
-    keywords: Annotated[_Keywords | None, _read(_listed)] = None
-    belongs_to_collection: Annotated[_Named | None, _read(values.structure)] = None
-    release_date: _Text = None
-    runtime: _Whole = None
-    popularity: _Real = None
-    vote_average: _Real = None
-    vote_count: _Whole = None
-    budget: _Whole = None
-    revenue: _Whole = None
-    poster_path: _Text = None
-
-
-#: A flattened record: values in the order of the columns of ``raw.tmdb_movies``.
-FilmRow = tuple[Any, ...]
-
 #: C0 controls other than tab and line ends, and DEL: they end strings early in C consumers
 #: and terminals, and carry nothing.
 _CONTROLS = r"[\x00-\x08\x0B\x0C\x0E-\x1F\x7F]"
 
 
-class RecordFaultError(ValueError):
-    """A record that can't be taken; ``reason`` is the code in the list of rejections.
-
-    ``field`` and ``value`` are those at fault, if it is one field's.
-    """
-
-    def __init__(self, reason: str, field: str | None = None, value: object = None) -> None:
-        self.reason = reason
-        self.field = field
-        self.value = values.shown(value)
-        super().__init__(reason)
+def _film(value: Any) -> int:
+    number = values.whole_number(value)
+    if number < 1:
+        raise values.UnreadableError
+    return number
 
 
-def record_id(record: object) -> int:
-    """Return the record's TMDB id.
-
-    Raises :class:`RecordFaultError`: ``not_an_object``, ``missing_id`` or ``bad_id``.
-    """
-    if not isinstance(record, dict):
-        raise RecordFaultError("not_an_object")
-    value = record.get("id")
-    if values.is_missing(value):
-        raise RecordFaultError("missing_id", "id", value)
+def _imdb_id(value: Any) -> str:
+    """IMDb's id, which copies write as its number."""
     with suppress(values.UnreadableError):
-        number = values.whole_number(value)
-        if number >= 1:
-            return number
-    raise RecordFaultError("bad_id", "id", value)
+        return f"tt{values.whole_number(value):07d}"
+    return values.text(value)
 
 
-def flatten(record: object) -> FilmRow:
-    """Return SUBER's features (table 6) plus keywords, collection, genres, poster and IMDb id.
-
-    Absent keys, nulls and empty strings become null (lists: empty). Numbers may be texts, and lists
-    and objects JSON text or Python literals (:mod:`values`); a value that can't be read is a fault,
-    because the rest of such a record can't be trusted either. The record is a parsed
-    answer of ``/movie/{id}?append_to_response=credits,keywords``, the row in the column order of
-    ``raw.tmdb_movies``.
-
-    Raises :class:`RecordFaultError`: ``not_an_object``, ``missing_id``, or ``bad_<field>``.
-
-    >>> row = flatten({"id": 7, "title": "A Film", "runtime": 0, "genres": [{"name": "Drama"}]})
-    >>> row[0], row[2], row[6], row[12]
-    (7, 'A Film', ['Drama'], 0)
-    """
-    tmdb_id = record_id(record)
-    try:
-        found = _Record.model_validate(record)
-    except ValidationError as error:
-        field = str(error.errors(include_input=False)[0]["loc"][0])
-        value = record.get(field) if isinstance(record, dict) else None
-        raise RecordFaultError(f"bad_{field.removeprefix('belongs_to_')}", field, value) from None
-    credit, series = found.credits or _Credits(), found.belongs_to_collection
-    cast = credit.cast or []
-    if all(person.order is not None for person in cast):
-        cast = sorted(cast, key=lambda person: person.order or 0)
-    return (
-        tmdb_id,
-        found.imdb_id,
-        found.title,
-        found.original_title,
-        found.original_language,
-        found.overview,
-        _names(found.genres),
-        _names(found.keywords.keywords if found.keywords else None),
-        _names(cast)[:MAX_CAST],
-        _names(credit.crew),
-        series and series.name,
-        found.release_date,
-        found.runtime,
-        found.popularity,
-        found.vote_average,
-        found.vote_count,
-        found.budget,
-        found.revenue,
-        found.poster_path,
-    )
+def _held(value: Any, kind: type) -> Any:
+    """A list or an object, in any of its spellings; an empty one for none."""
+    held = kind() if values.is_missing(value) else values.structure(value)
+    if not isinstance(held, kind):
+        raise values.UnreadableError
+    return held
 
 
-def to_frame(rows: Sequence[FilmRow]) -> pl.DataFrame:
-    """Rows of :func:`flatten` as a frame with the schema of ``raw.tmdb_movies``.
+def _name(entry: Any) -> str | None:
+    """The name of an entry, which is an object or the name alone."""
+    name = entry if isinstance(entry, str) else _held(entry, dict).get("name")
+    return None if name is None or isinstance(name, float) else _only_text(name)
+
+
+def _only_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise values.UnreadableError
+    return value
+
+
+def _names(value: Any) -> list[str]:
+    """Names of a list's entries in order, each once."""
+    return list(dict.fromkeys(name for entry in _held(value, list) if (name := _name(entry))))
+
+
+def _keywords(value: Any) -> list[str]:
+    """Keywords, which copies list without the object around them."""
+    held = [] if values.is_missing(value) else values.structure(value)
+    return _names(held.get("keywords") if isinstance(held, dict) else held)
+
+
+def _order(person: Any) -> int | None:
+    """The place in the credits, if there is one."""
+    with suppress(values.UnreadableError):
+        return values.whole_number(person.get("order")) if isinstance(person, dict) else None
+    return None
+
+
+def _actors(value: Any) -> list[str]:
+    cast = _held(_held(value, dict).get("cast"), list)
+    orders = [_order(person) for person in cast]
+    if None not in orders:
+        cast = sorted(cast, key=_order)  # type: ignore[arg-type]
+    return _names(cast)[:MAX_CAST]
+
+
+def _directors(value: Any) -> list[str]:
+    """Only a director's entry is looked into: TMDB lists hundreds of others per film."""
+    crew = _held(_held(value, dict).get("crew"), list)
+    return _names([p for p in crew if _held(p, dict).get("job") == "Director"])
+
+
+def _field(key: str, kind: Kind = "text", parse: Any = None, name: str = "") -> JsonField:
+    name = name or key
+    return JsonField(key, name, kind, f"bad_{name}", parse=parse)
+
+
+#: SUBER's features (table 6) plus keywords, collection, genres, poster and IMDb id, of a record of
+#: ``/movie/{id}?append_to_response=credits,keywords``. Of several faults the first field's counts.
+FIELDS = (
+    JsonField("id", "tmdb_id", "integer", "bad_id", required=True, parse=_film),
+    JsonField("credits", "actors", "texts", "bad_credits", parse=_actors),
+    JsonField("credits", "directors", "texts", "bad_credits", parse=_directors),
+    _field("imdb_id", parse=_imdb_id),
+    _field("title"),
+    _field("original_title"),
+    _field("original_language"),
+    _field("overview"),
+    _field("genres", "texts", _names),
+    _field("keywords", "texts", _keywords),
+    _field("belongs_to_collection", parse=lambda held: _name(_held(held, dict)), name="collection"),
+    _field("release_date"),
+    _field("runtime", "integer"),
+    _field("popularity", "number"),
+    _field("vote_average", "number"),
+    _field("vote_count", "integer"),
+    _field("budget", "integer"),
+    _field("revenue", "integer"),
+    _field("poster_path"),
+)
+
+
+def published(frame: pl.DataFrame) -> pl.DataFrame:
+    """Columns of ``raw.tmdb_movies``.
 
     Control characters are removed from every text; texts of nothing but white space become
     null, and such names are left out of lists.
@@ -364,26 +290,13 @@ def to_frame(rows: Sequence[FilmRow]) -> pl.DataFrame:
     from pipelines.contracts import RAW
 
     schema = RAW["raw.tmdb_movies"].polars_schema()
-    columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else ([] for _ in schema)
     series = []
-    for (name, dtype), column in zip(schema.items(), columns, strict=True):
-        if dtype == pl.List(pl.String):
-            series.append(_cleaned_lists(_nested(column)).alias(name))
-        else:
-            one = pl.Series(name, list(column), dtype=dtype, strict=True)
-            series.append(_cleaned(one) if dtype == pl.String else one)
+    for name, dtype in schema.items():
+        column = frame[name]
+        if dtype == pl.String:
+            column = _cleaned(column)
+        series.append(_cleaned_lists(column) if dtype == pl.List(pl.String) else column)
     return pl.DataFrame(series)
-
-
-def _nested(lists: Sequence[list[str]]) -> pl.Series:
-    """Build a series of lists through Arrow, in a tenth of the time of the direct way."""
-    import pyarrow
-
-    offsets = pyarrow.array([0, *accumulate(map(len, lists))], pyarrow.int64())
-    flat = pyarrow.array(list(chain.from_iterable(lists)), pyarrow.large_string())
-    series = pl.from_arrow(pyarrow.LargeListArray.from_arrays(offsets, flat))
-    assert isinstance(series, pl.Series)
-    return series
 
 
 def _cleaned(texts: pl.Series) -> pl.Series:
@@ -404,21 +317,13 @@ def _cleaned_lists(lists: pl.Series) -> pl.Series:
     return lists.list.eval(element.drop_nulls())
 
 
-def _names(items: Sequence[_Named] | None) -> list[str]:
-    """Names in order, each once."""
-    return list(dict.fromkeys(item.name for item in items or () if item.name))
-
-
 #: Raised when the same records would give other rows.
-CODE_VERSION = "2"
-#: Records that are held as Python objects at a time.
+CODE_VERSION = "3"
+#: Answers of the API that are read at a time.
 BATCH_ROWS = 4096
 #: Name that stands for the API where a file is named.
 API_FILE = "api"
 _NAMES = ("movies.jsonl.gz", "movies.jsonl")
-#: Positions in a flattened row; see the contract ``raw.tmdb_movies``.
-_IMDB_ID, _TITLE, _ORIGINAL, _RELEASE = 1, 2, 3, 11
-
 Mode = Literal["dump", "api", "none"]
 
 
@@ -458,7 +363,7 @@ class TmdbSource(Source):
         from pipelines.sources.tmdb_api import TmdbCache  # it loads httpx: the terms need none
 
         super().__init__(settings)
-        self.cache = TmdbCache(settings.runtime.folder / "cache" / "tmdb")
+        self.cache = TmdbCache(settings.runtime.folder / "cache" / "tmdb.sqlite")
 
     def feeds(self, folder: Path) -> frozenset[str]:  # noqa: ARG002 - records alone are no domain
         """None: it adds to the films of another source."""
@@ -542,6 +447,26 @@ class TmdbSource(Source):
         )
 
 
+class _Answers(JsonLinesReader):
+    """Cached answers of the API as records; a line is the place among them."""
+
+    def __init__(self, films: Iterator[tuple[int, str, dict[str, Any]]], **more: Any) -> None:
+        super().__init__(Original(API_FILE, None, _no_stream), FIELDS, **more)
+        self._films = films
+
+    def parts(self) -> Iterator[Records]:
+        """Records in the order of the films."""
+        first = 1
+        while held := list(islice(self._films, BATCH_ROWS)):
+            records = [r if fault == "found" else "record_of_another_film" for _, fault, r in held]
+            yield Records(first, [orjson.dumps(r) for *_, r in held], list(records), strict=True)
+            first += len(held)
+
+
+def _no_stream() -> Any:
+    raise SourceError("the API is no file")
+
+
 class _Reading:
     """A pass over the records, and its counts."""
 
@@ -554,169 +479,126 @@ class _Reading:
         self._mode = source.mode(folder)
         self._dump = source.files(folder)[0] if self._mode == "dump" else None
         self.file = f"tmdb/{self._dump.name}" if self._dump else API_FILE
-        self.rows_read = 0
-        self.not_wanted = 0
+        self._met: set[int] = set()
         self._taken: set[int] = set()
-        self._faulty: dict[int, str] = {}
-        self._reasons: dict[int, str] = {}  # of films that the API gave no record for
+        self._others: set[int] = set()  # films whose record is another's
+        self._unknown: set[int] = set()  # films that the API does not know
         self._counts: Counter[str] = Counter()
         self._fetch: dict[str, Any] = {}
+        self._reader: JsonLinesReader | None = None
+
+    @property
+    def rows_read(self) -> int:
+        return self._reader.rows_read if self._reader else 0
+
+    @property
+    def not_wanted(self) -> int:
+        return self._reader.skipped if self._reader else 0
 
     def movies(self) -> Iterator[pl.DataFrame]:
         """Frames of ``raw.tmdb_movies``, by ``tmdb_id``."""
+        more: dict[str, Any] = {"reject": self._work.reject_frame, "skip": self._skip}
         if self._dump is not None:
-            yield from self._sorted(self._frames(self._from_dump(self._dump)))
-            self._refuse_useless(self._dump)
+            original = self._work.original(self._dump, self.file)
+            self._reader = JsonLinesReader(original, FIELDS, **more)
         elif self._mode == "api":
-            yield from self._frames(self._from_api())  # asked for in order
+            self._reader = _Answers(self._fetched(), **more)
+        else:
+            return
+        # Ids are unique: the first usable record of each is taken.
+        rows = self._work.ordered("tmdb", ("tmdb_id",), ())
+        for batch in self._reader:
+            frame = self._sound(batch)
+            self._count(frame)
+            rows.append(frame)
+        for frame in rows.batches():
+            yield published(frame)
+        if self._dump is not None:
+            self._refuse_useless(self._dump)
 
     def missing(self) -> pl.DataFrame:
         """Return the frame of ``raw.tmdb_missing``; complete after :meth:`movies`."""
-        absent = "not_in_dump" if self._mode == "dump" else "not_fetched"
         rows = [
-            (film, self._faulty.get(film) or self._reasons.get(film, absent))
-            for film in self._wanted or ()
-            if film not in self._taken
+            (film, self._reason(film)) for film in self._wanted or () if film not in self._taken
         ]
         return pl.DataFrame(rows, schema={"tmdb_id": pl.Int64, "reason": pl.String}, orient="row")
+
+    def _reason(self, film: int) -> str:
+        if film in self._others:
+            return "record_of_another_film"
+        if film in self._met:
+            return "unusable_record"
+        absent = "not_in_dump" if self._mode == "dump" else "not_fetched"
+        return "not_found" if film in self._unknown else absent
 
     def stats(self) -> dict[str, Any]:
         """Return the counts for the manifest."""
         wanted = {} if self._wanted is None else {"wanted": len(self._wanted)}
         return {"mode": self._mode, **wanted, **dict(sorted(self._counts.items())), **self._fetch}
 
-    def _from_dump(self, path: Path) -> Iterator[FilmRow]:
-        for line, text in numbered_lines(self._work.original(path, self.file)):
-            if not text.strip():
-                continue
-            self.rows_read += 1
-            if self.rows_read == 1 and text.lstrip().startswith(b"["):
-                raise SourceError(
-                    "the dump is one JSON array; expected one record per line",
-                    where=str(path),
-                    hint="convert it, for instance with `jq -c '.[]'`",
-                )
-            if self.rows_read % BATCH_ROWS == 0:
-                advance("tmdb", self.rows_read, None)
-            if len(text) > MAX_LINE:
-                self._reject(line, "too_long", text)
-                continue
-            try:
-                record = values.loads(text)
-            except ValueError:
-                self._reject(line, "not_json", text)
-                continue
-            row = self._take(record, line, text)
-            if row is not None:
-                yield row
-        advance("tmdb", self.rows_read, self.rows_read)
+    def _skip(self, record: Mapping[str, Any]) -> bool:
+        """Whether the record is of no wanted film."""
+        try:
+            film = FIELDS[0].read(record.get("id"))
+        except values.UnreadableError:
+            return False
+        self._met.add(film)
+        return self._wanted is not None and film not in self._wanted
 
-    def _from_api(self) -> Iterator[FilmRow]:
+    def _sound(self, batch: JsonBatch) -> pl.DataFrame:
+        """The usable records, with whether the IMDb id is another than MovieLens'."""
+        names = ("tmdb_id", "imdb_id", "title", "original_title", "release_date")
+        wanted = self._wanted
+        flags: list[tuple[bool, bool, bool]] = []
+        for film, imdb_id, title, original, release in batch.frame.select(names).iter_rows():
+            again = film in self._taken
+            differs = wanted is not None and wanted.contradicts(film, imdb_id)
+            another = False
+            if wanted is not None and differs and not again:
+                another = wanted.is_another(film, imdb_id, [title, original], release)
+            (self._others if another else self._taken).add(film)
+            flags.append((again, another, differs))
+        schema = dict.fromkeys(("again", "another", "differs"), pl.Boolean)
+        batch.frame = batch.frame.hstack(pl.DataFrame(flags, schema, orient="row"))
+        faults = [
+            Fault("duplicate_id", "tmdb_id", pl.col("again")),
+            Fault("record_of_another_film", "imdb_id", pl.col("another")),
+        ]
+        return self._work.sound(batch, faults, self.file)
+
+    def _count(self, frame: pl.DataFrame) -> None:
+        counts = frame.select(
+            with_overview=(pl.col("overview") != "").sum(),
+            with_actors=(pl.col("actors").list.len() > 0).sum(),
+            with_directors=(pl.col("directors").list.len() > 0).sum(),
+            with_keywords=(pl.col("keywords").list.len() > 0).sum(),
+            with_release_date=(pl.col("release_date") != "").sum(),
+            with_poster=(pl.col("poster_path") != "").sum(),
+        )
+        self._counts.update({k: int(v) for k, v in counts.row(0, named=True).items()})
+        if frame["differs"].any():
+            self._counts["imdb_id_differs"] += int(frame["differs"].sum())
+
+    def _fetched(self) -> Iterator[tuple[int, str, dict[str, Any]]]:
+        """Films that the API has answered, with status and record."""
         from pipelines.sources.tmdb_api import TmdbClient
 
         if self._wanted is None:
             raise SourceError("no films to ask TMDB for", hint="ingest movielens first")
-        settings = self._source.settings.tmdb
-        cache = self._source.cache
+        settings, cache = self._source.settings.tmdb, self._source.cache
         if settings.token:
             report = TmdbClient(settings, cache).fetch(self._wanted)
-            self._fetch = {
-                "api_failed": len(report.failed),
-                "api_cache_corrupt": len(report.corrupt),
-            }
-        for position, film in enumerate(self._wanted, start=1):
-            entry = cache.lookup(film).entry
-            if entry is None:
-                continue
-            if entry.record is None:
-                self._reasons[film] = "not_found"
-                continue
-            self.rows_read += 1
-            text = orjson.dumps(entry.record)
-            if entry.status == "another_film":
-                self._faulty[film] = "record_of_another_film"
-                self._reject(position, "record_of_another_film", text)
-                continue
-            row = self._take(entry.record, position, text)
-            if row is not None:
-                yield row
-
-    def _take(self, record: object, line: int, text: bytes) -> FilmRow | None:
-        """Return the flattened record if it is wanted, new and usable; else account for it."""
-        film: int | None = None
-        try:
-            film = record_id(record)
-            if self._wanted is not None and film not in self._wanted:
-                self.not_wanted += 1
-                return None
-            if film in self._taken:
-                raise RecordFaultError("duplicate_id", "id", film)
-            row = flatten(record)
-            if self._of_another_film(film, row):
-                raise RecordFaultError("record_of_another_film", "imdb_id", row[_IMDB_ID])
-        except RecordFaultError as fault:
-            self._reject(line, fault.reason, text, fault.field, fault.value)
-            if film is not None:
-                another = fault.reason == "record_of_another_film"
-                self._faulty[film] = fault.reason if another else "unusable_record"
-            return None
-        self._taken.add(film)
-        return row
-
-    def _of_another_film(self, film: int, row: FilmRow) -> bool:
-        if self._wanted is None or not self._wanted.contradicts(film, row[_IMDB_ID]):
-            return False
-        titles = [row[_TITLE], row[_ORIGINAL]]
-        if self._wanted.is_another(film, row[_IMDB_ID], titles, row[_RELEASE]):
-            return True
-        self._counts["imdb_id_differs"] += 1
-        return False
-
-    def _reject(
-        self,
-        line: int,
-        reason: str,
-        text: bytes,
-        field: str | None = None,
-        value: str | None = None,
-    ) -> None:
-        shown = text.decode("utf-8", errors="replace").replace("\x00", "").strip()
-        value = value and value.replace("\x00", "")
-        self._work.reject(self.file, line, reason, shown, field, value)
-
-    def _frames(self, rows: Iterator[FilmRow]) -> Iterator[pl.DataFrame]:
-        held: list[FilmRow] = []
-        for row in rows:
-            held.append(row)
-            if len(held) >= BATCH_ROWS:
-                yield self._counted(to_frame(held))
-                held = []
-        if held:
-            yield self._counted(to_frame(held))
-
-    def _counted(self, frame: pl.DataFrame) -> pl.DataFrame:
-        counts = frame.select(
-            with_overview=pl.col("overview").is_not_null().sum(),
-            with_actors=(pl.col("actors").list.len() > 0).sum(),
-            with_directors=(pl.col("directors").list.len() > 0).sum(),
-            with_keywords=(pl.col("keywords").list.len() > 0).sum(),
-            with_release_date=pl.col("release_date").is_not_null().sum(),
-            with_poster=pl.col("poster_path").is_not_null().sum(),
-        )
-        self._counts.update({k: int(v) for k, v in counts.row(0, named=True).items()})
-        return frame
-
-    def _sorted(self, frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-        """Yield the rows by ``tmdb_id``, through the scratch folder: a dump has no order."""
-        # Ids are unique already: the first usable record of each was taken.
-        rows = self._work.ordered("tmdb", ("tmdb_id",), ())
-        for frame in frames:
-            rows.append(frame)
-        yield from rows.batches()
+            self._fetch = {"api_failed": len(report.failed)}
+        for film in self._wanted:
+            status, record = cache.get(film) or ("", None)
+            if record is not None:
+                self._others.update([film] if status == "another_film" else [])
+                yield film, status, record
+            elif status:
+                self._unknown.add(film)
+        cache.close()
 
     def _refuse_useless(self, path: Path) -> None:
-        if self.rows_read == 0:
-            raise SourceError("the dump holds no records", where=str(path))
         if self._wanted is not None and len(self._wanted) and not self._taken:
             rejects = self._work.rejects
             reasons = {**rejects.reasons(self.file), "not_wanted": self.not_wanted}

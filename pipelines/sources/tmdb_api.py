@@ -1,170 +1,132 @@
-"""The live API: every wanted film asked for once, politely, resumable."""
+"""The live API: every linked film asked for once, politely, resumable."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import hashlib
 import re
+import sqlite3
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import httpx
 import orjson
-from pydantic import SecretStr
 
 from pipelines.config import TmdbSettings
-from pipelines.errors import (
-    ConfigError,
-    SourceError,
-    SourceUnavailableError,
-    StoreError,
-    UnderstudyError,
-)
+from pipelines.errors import ConfigError, SourceError, SourceUnavailableError, StoreError
 from pipelines.progress import advance
 from pipelines.retrying import TRANSIENT_STATUS, backoff, retry_after
 from pipelines.sources.formats import values
-from pipelines.sources.formats.files import open_file
-from pipelines.store.files import whole_file
 
-__all__ = ["TOKEN_VARIABLE", "FetchReport", "TmdbClient"]
-
+__all__ = ["TOKEN_VARIABLE", "FetchReport", "TmdbCache", "TmdbClient"]
 
 #: TMDB's terms forbid keeping its content for longer than six months.
 RECORD_AGE = timedelta(days=180)
 #: A film that TMDB doesn't know, or answers with another one, is asked for again after this.
 MISSING_AGE = timedelta(days=30)
-
-_FORMAT = 1
-_MAX_FILE = 64 << 20  # bytes
-_STALE_TEMPORARY = 3600.0  # seconds
 #: Kept of the hundreds of people that a record credits.
 _MAX_CAST = 30
 _DEPARTMENTS = frozenset({"Directing", "Writing"})
+#: The environment variable to put the bearer token into.
+TOKEN_VARIABLE = "UNDERSTUDY_TMDB__TOKEN"  # noqa: S105 - a name, not a secret
+#: Largest answer that is read (bytes); the largest real ones have some 300 KB.
+MAX_BODY = 8 << 20
+#: Films in a row without an answer after which the service counts as down.
+MAX_FAILURES_IN_A_ROW = 20
+#: Share of asked films without an answer (and at least as many as above) that stops the run.
+MAX_FAILED_SHARE = 0.05
 
-Status = Literal["found", "not_found", "another_film"]
-
-
-@dataclass(frozen=True, slots=True)
-class CacheEntry:
-    """TMDB's answer for a film."""
-
-    #: The id that was asked for.
-    tmdb_id: int
-    #: ``found``; ``not_found`` (404); ``another_film`` (the answer has another id).
-    status: Status
-    #: Time of the request (UTC).
-    fetched_at: datetime
-    #: The answer, :func:`slim`; ``None`` if not found.
-    record: dict[str, Any] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """An entry, if there is a usable one; ``corrupt`` if a file is there but damaged."""
-
-    entry: CacheEntry | None
-    corrupt: bool = False
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_SETTLED = ("found", "not_found", "another_film")
 
 
 class TmdbCache:
-    """A folder of ``<tmdb id>.json`` files.
+    """Answers by film, in one SQLite table.
 
-    Each holds the answer and its checksum, so that a damaged file (power loss, a full disk, an
-    editor) is noticed and asked for again rather than trusted. A record, and the note that there is
-    none, are fresh for the two ages.
+    ``status`` is ``found``, ``not_found`` (404) or ``another_film`` (the answer has another id).
+    Each answer is a transaction: whole or not there, whenever the process ends. Records, and notes
+    that there is none, count for the two ages.
+
+    Raises :class:`StoreError` if the file can't be read or written, or is damaged.
     """
 
     def __init__(
         self,
-        folder: Path,
+        file: Path,
         *,
         record_age: timedelta = RECORD_AGE,
         missing_age: timedelta = MISSING_AGE,
     ) -> None:
-        self.folder = folder
-        self._record_age = record_age
-        self._missing_age = missing_age
-
-    def path(self, tmdb_id: int) -> Path:
-        """Path of the film's answer."""
-        return self.folder / f"{tmdb_id}.json"
+        self.file = file
+        self._ages = (record_age.total_seconds(), missing_age.total_seconds())
+        self._lock = threading.Lock()
+        self._held: sqlite3.Connection | None = None
 
     def __bool__(self) -> bool:
         """Whether any answer is kept."""
+        return self.file.exists()
+
+    def fresh(self) -> set[int]:
+        """Films with an answer that is not too old."""
+        return {film for film, *_ in self._rows("SELECT tmdb_id FROM fresh")}
+
+    def get(self, tmdb_id: int) -> tuple[str, dict[str, Any] | None] | None:
+        """Status and record of a film's answer, if there is one that is not too old."""
+        for status, record in self._rows(
+            "SELECT status, record FROM fresh WHERE tmdb_id = ?", tmdb_id
+        ):
+            return status, None if record is None else orjson.loads(record)
+        return None
+
+    def put(self, tmdb_id: int, status: str, record: dict[str, Any] | None) -> None:
+        """Keep an answer, its record as :func:`slim`."""
+        kept = None if record is None else orjson.dumps(slim(record))
+        row = (tmdb_id, status, time.time(), kept)
+        self._rows("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", *row)
+
+    def close(self) -> None:
+        """Close the file; the next call opens it again."""
+        with self._lock:
+            if self._held is not None:
+                self._held.close()
+                self._held = None
+
+    def _rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        with self._lock, self._errors():
+            if self._held is None and query.startswith("SELECT") and not self.file.exists():
+                return []
+            if self._held is None:
+                self.file.parent.mkdir(parents=True, exist_ok=True)
+                self._held = sqlite3.connect(
+                    self.file, isolation_level=None, check_same_thread=False
+                )
+                self._held.executescript(
+                    "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
+                    "CREATE TABLE IF NOT EXISTS answers (tmdb_id INTEGER PRIMARY KEY,"
+                    " status TEXT NOT NULL, fetched_at REAL NOT NULL, record BLOB);"
+                )
+                record_age, missing_age = self._ages
+                self._held.execute(
+                    "CREATE TEMP VIEW fresh AS SELECT * FROM answers WHERE fetched_at >"  # noqa: S608
+                    f" {time.time()} - iif(status = 'found', {record_age}, {missing_age})"
+                )
+            return self._held.execute(query, parameters).fetchall()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
         try:
-            names = [p.name for p in self.folder.iterdir()] if self.folder.exists() else []
-        except OSError as error:
+            yield
+        except (sqlite3.Error, OSError) as error:
             raise StoreError(
-                f"the TMDB cache can't be read ({error.strerror})", where=str(self.folder)
-            ) from None
-        return any(name[0].isdigit() and name.endswith(".json") for name in names)
-
-    def lookup(self, tmdb_id: int) -> Lookup:
-        """Return the fresh, intact answer for a film, if there is one.
-
-        Raises :class:`StoreError` if the file is there but can't be read.
-        """
-        path = self.path(tmdb_id)
-        try:
-            if not path.exists():
-                return Lookup(None)
-            with open_file(path, str(path)) as file:
-                content = file.read(_MAX_FILE)
-        except (OSError, SourceError) as error:
-            why = error.what if isinstance(error, SourceError) else error.strerror
-            raise StoreError(f"the TMDB cache can't be read ({why})", where=str(path)) from None
-        entry = _parse(content, tmdb_id)
-        if entry is None:
-            return Lookup(None, corrupt=True)
-        allowed = self._record_age if entry.status == "found" else self._missing_age
-        return Lookup(None if datetime.now(UTC) - entry.fetched_at > allowed else entry)
-
-    def put(self, tmdb_id: int, status: Status, record: dict[str, Any] | None) -> CacheEntry:
-        """Keep an answer: whole or not at all.
-
-        Raises :class:`StoreError` if it can't be written (disk full, permissions); the previous
-        answer is kept.
-        """
-        kept = slim(record) if record is not None else None
-        body = orjson.dumps(kept)
-        now = datetime.now(UTC)
-        head = orjson.dumps(
-            {
-                "format": _FORMAT,
-                "tmdb_id": tmdb_id,
-                "status": status,
-                "fetched_at": now.isoformat(timespec="seconds"),
-                "sha256": hashlib.sha256(body).hexdigest(),
-            }
-        )
-        self._write(self.path(tmdb_id), b'{"meta":' + head + b',"record":' + body + b"}\n")
-        return CacheEntry(tmdb_id, status, now, kept)
-
-    def sweep(self) -> int:
-        """Remove temporary files that killed processes left more than an hour ago; how many."""
-        removed = 0
-        limit = time.time() - _STALE_TEMPORARY
-        for path in self.folder.glob(".*.tmp") if self.folder.is_dir() else ():
-            with contextlib.suppress(FileNotFoundError):
-                if path.stat().st_mtime < limit:
-                    path.unlink()
-                    removed += 1
-        return removed
-
-    def _write(self, path: Path, content: bytes) -> None:
-        try:
-            with whole_file(path) as file:
-                file.write(content)
-        except OSError as error:
-            raise StoreError(
-                f"the TMDB cache can't be written ({error.strerror})",
-                where=str(path),
-                hint="what was cached before is kept; free space and run again to continue",
+                f"the TMDB cache can't be read or written ({error})",
+                where=str(self.file),
+                hint="free space, or remove a damaged file: its films are asked for again",
             ) from None
 
 
@@ -193,89 +155,6 @@ def slim(record: dict[str, Any]) -> dict[str, Any]:
     return {**record, "credits": kept}
 
 
-def _parse(content: bytes, tmdb_id: int) -> CacheEntry | None:
-    """Return the entry in a file; ``None`` if it isn't what :meth:`TmdbCache.put` wrote."""
-    try:
-        parsed = orjson.loads(content)
-        meta, record = parsed["meta"], parsed["record"]
-        intact = (
-            meta["format"] == _FORMAT
-            and meta["tmdb_id"] == tmdb_id
-            and meta["status"] in ("found", "not_found", "another_film")
-            and (record is None) == (meta["status"] == "not_found")
-            and meta["sha256"] == hashlib.sha256(orjson.dumps(record)).hexdigest()
-        )
-        fetched_at = datetime.fromisoformat(meta["fetched_at"])
-    except (ValueError, TypeError, KeyError, IndexError):
-        return None
-    if not intact or fetched_at.tzinfo is None:
-        return None
-    return CacheEntry(tmdb_id, meta["status"], fetched_at, record)
-
-
-class CoolDown:
-    """Cool-down: holds all workers back while the server asks for fewer requests.
-
-    A pause longer than ``max_wait`` (seconds), or one more than ``max_pauses`` in a row without an
-    answer between them, ends the fetch; ``describe`` returns the progress, for the error's hint.
-    """
-
-    def __init__(self, max_wait: float, max_pauses: int, describe: Callable[[], str]) -> None:
-        self._max_wait = max_wait
-        self._max_pauses = max_pauses
-        self._describe = describe
-        self._until = 0.0
-        self._in_a_row = 0
-        self.paused = 0.0
-
-    async def wait(self) -> None:
-        """Return once no pause is in force."""
-        loop = asyncio.get_running_loop()
-        while (left := self._until - loop.time()) > 0:
-            await asyncio.sleep(left)
-
-    def answered(self) -> None:
-        """Note that the server took a request."""
-        self._in_a_row = 0
-
-    def pause(self, seconds: float, where: str) -> None:
-        """Hold all workers for ``seconds`` from now; overlapping pauses count once.
-
-        Raises :class:`SourceUnavailableError` if the pause is too long, or one too many in a row.
-        """
-        if seconds > self._max_wait:
-            raise SourceUnavailableError(
-                f"TMDB asks to wait {seconds:.0f} s, longer than tmdb.max_wait "
-                f"({self._max_wait:.0f} s)",
-                where=where,
-                hint=self._describe(),
-            )
-        now = asyncio.get_running_loop().time()
-        if self._until <= now:
-            self._in_a_row += 1
-            if self._in_a_row > self._max_pauses:
-                raise SourceUnavailableError(
-                    f"TMDB limits the rate of requests even after {self._max_pauses} pauses",
-                    where=where,
-                    hint=self._describe(),
-                )
-        until = max(self._until, now + seconds)
-        self.paused += until - max(self._until, now)
-        self._until = until
-
-
-#: The environment variable to put the bearer token into.
-TOKEN_VARIABLE = "UNDERSTUDY_TMDB__TOKEN"  # noqa: S105 - a name, not a secret
-#: Largest answer that is read (bytes); the largest real ones have some 300 KB.
-MAX_BODY = 8 << 20
-#: Films in a row without an answer after which the service counts as down.
-MAX_FAILURES_IN_A_ROW = 20
-#: Share of asked films without an answer (and at least as many as above) that stops the run.
-MAX_FAILED_SHARE = 0.05
-
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-
-
 @dataclass(slots=True)
 class FetchReport:
     """Result of a fetch; counts are films unless stated."""
@@ -285,60 +164,39 @@ class FetchReport:
     #: Films of these that were up to date on disk (count).
     cached: int = 0
     #: New answers by status.
-    found: int = 0
-    not_found: int = 0
-    another_film: int = 0
+    answers: Counter[str] = field(default_factory=Counter)
     #: Films without an answer after all tries, with the last fault (``timeout``, ``connection``,
     #: ``http_503``, ``bad_json``, ``too_large``); asked again in the next run.
     failed: dict[int, str] = field(default_factory=dict)
-    #: Films whose file on disk was damaged; asked for again.
-    corrupt: list[int] = field(default_factory=list)
-    #: Requests sent, and how many of them were further tries.
+    #: Requests sent.
     requests: int = 0
-    retries: int = 0
     #: Time that all workers waited because the server asked to (seconds).
     paused: float = 0.0
 
     @property
     def settled(self) -> int:
         """Films with an answer on disk."""
-        return self.cached + self.found + self.not_found + self.another_film
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """Result of an attempt: a settled film, or the reason that there is none yet."""
-
-    kind: Literal["found", "not_found", "another_film", "throttled", "transient", "unusable"]
-    record: dict[str, Any] | None = None
-    fault: str = ""
-    wait: float | None = None
+        return self.cached + self.answers.total()
 
 
 class TmdbClient:
     """Fetches film records into a cache.
 
-    ``transport`` replaces the network; ``backoff`` is the first pause between two tries of one film
-    (seconds), doubled each time.
+    ``backoff`` is the first pause between two tries of one film (seconds), doubled each time.
 
     Raises ConfigError if the address is not a URL, or would send the token unencrypted over a
     network; or if the token has characters that no header can carry.
     """
 
-    def __init__(
-        self,
-        settings: TmdbSettings,
-        cache: TmdbCache | Path,
-        transport: httpx.AsyncBaseTransport | None = None,
-        *,
-        backoff: float = 0.5,
-    ) -> None:
+    def __init__(self, settings: TmdbSettings, cache: TmdbCache, *, backoff: float = 0.5) -> None:
         self._settings = settings
-        self.cache = cache if isinstance(cache, TmdbCache) else TmdbCache(cache)
-        self._transport = transport
+        self._cache = cache
         self._backoff = backoff
         self._base = _checked_address(settings.base_url)
-        self._token = _checked_token(settings)
+        token = settings.token.get_secret_value().strip() if settings.token else ""
+        if token and not re.fullmatch(r"[\x21-\x7e]+", token):
+            # Checked here because the HTTP library's own message would show the value.
+            raise ConfigError("the TMDB token contains invalid characters", where=TOKEN_VARIABLE)
 
     def fetch(self, tmdb_ids: Iterable[int]) -> FetchReport:
         """Bring the answers for all films into the cache; only missing ones are asked for.
@@ -355,228 +213,196 @@ class TmdbClient:
         StoreError
             If the cache can't be read or written.
         """
-        return asyncio.run(self.fetch_async(tmdb_ids))
-
-    async def fetch_async(self, tmdb_ids: Iterable[int]) -> FetchReport:
-        """:meth:`fetch`, inside a running event loop."""
-        report = FetchReport()
-        pending = self._pending(tmdb_ids, report)
+        films, fresh = list(dict.fromkeys(tmdb_ids)), self._cache.fresh()
+        pending = [film for film in films if film not in fresh]
+        report = FetchReport(len(films), len(films) - len(pending))
         if pending:
-            await _Fetch(self, pending, report).run()
+            with closing(self._connect()) as connection:
+                _Fetch(self, report, connection, len(pending)).run(pending)
         advance("tmdb", report.settled + len(report.failed), report.wanted)
         return report
 
-    def entries(self, tmdb_ids: Iterable[int]) -> Iterator[tuple[int, CacheEntry | None]]:
-        """Yield each film's cached answer in the order asked; ``None`` where there is none."""
-        for tmdb_id in tmdb_ids:
-            yield tmdb_id, self.cache.lookup(tmdb_id).entry
-
-    def _pending(self, tmdb_ids: Iterable[int], report: FetchReport) -> list[int]:
-        self.cache.sweep()
-        pending = []
-        for tmdb_id in dict.fromkeys(tmdb_ids):
-            report.wanted += 1
-            found = self.cache.lookup(tmdb_id)
-            if found.corrupt:
-                report.corrupt.append(tmdb_id)
-            if found.entry is None:
-                pending.append(tmdb_id)
-            else:
-                report.cached += 1
-        return pending
-
-    def _connect(self) -> httpx.AsyncClient:
-        if self._token is None:
+    def _connect(self) -> httpx.Client:
+        token = self._settings.token
+        if not token or not token.get_secret_value().strip():
             raise SourceError(
                 "the TMDB API needs a bearer token",
                 where=self._base,
                 hint=f"set {TOKEN_VARIABLE} in the environment, or put a dump into tmdb/",
             )
         size = self._settings.concurrency
-        return httpx.AsyncClient(
+        return httpx.Client(
             headers={
-                "Authorization": f"Bearer {self._token.get_secret_value()}",
+                "Authorization": f"Bearer {token.get_secret_value().strip()}",
                 "Accept": "application/json",
                 "User-Agent": "understudy",
             },
             timeout=self._settings.timeout,
             limits=httpx.Limits(max_connections=size, max_keepalive_connections=size),
-            transport=self._transport,
             follow_redirects=False,  # the token goes to no other host
         )
 
-    async def _ask(self, connection: httpx.AsyncClient, tmdb_id: int) -> _Answer:
-        """Ask once.
 
-        Raises :class:`SourceError`: for answers that no further try can change (401, 403,
+class _Fetch:
+    """A run over the pending films; its threads share the cool-down and the counts."""
+
+    def __init__(
+        self, client: TmdbClient, report: FetchReport, connection: httpx.Client, pending: int
+    ) -> None:
+        self._settings, self._base = client._settings, client._base
+        self._cache, self._backoff = client._cache, client._backoff
+        self._report = report
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._until = 0.0
+        self._pauses = self._failures = 0
+        self._allowed = max(MAX_FAILURES_IN_A_ROW, MAX_FAILED_SHARE * pending)
+
+    def run(self, pending: list[int]) -> None:
+        with ThreadPoolExecutor(min(self._settings.concurrency, len(pending))) as pool:
+            try:
+                for done in as_completed([pool.submit(self._film, film) for film in pending]):
+                    done.result()
+                    report = self._report
+                    advance("tmdb", report.settled + len(report.failed), report.wanted)
+            finally:
+                self._stop.set()
+                pool.shutdown(cancel_futures=True)
+        if self._report.failed and not self._report.answers:
+            raise self._down()
+
+    def _film(self, tmdb_id: int) -> None:
+        try:
+            kind, record = self._settled(tmdb_id)
+            if kind in _SETTLED:
+                self._cache.put(tmdb_id, kind, record)
+            with self._lock:
+                if kind in _SETTLED:
+                    self._report.answers[kind] += 1
+                    self._failures = 0
+                elif kind:
+                    self._report.failed[tmdb_id] = kind
+                    self._failures += 1
+                    failed = len(self._report.failed)
+                    if self._failures >= MAX_FAILURES_IN_A_ROW or failed > self._allowed:
+                        raise self._down()
+        except BaseException:
+            self._stop.set()
+            raise
+
+    def _settled(self, tmdb_id: int) -> tuple[str, dict[str, Any] | None]:
+        """Ask until there is an answer or the tries are used up; pauses use up none."""
+        tries = 0
+        while not self._stop.is_set():
+            left = self._until - time.monotonic()
+            if left > 0:
+                self._stop.wait(left)
+                continue
+            with self._lock:
+                self._report.requests += 1
+            kind, record, wait = self._ask(tmdb_id)
+            if kind == "throttled":
+                pause = min(backoff(tries + 1, 2.0), self._settings.max_wait)
+                self._pause(pause if wait is None else wait)
+            elif kind in _SETTLED or kind == "too_large":
+                self._pauses = 0
+                return kind, record
+            elif tries == self._settings.retries:
+                return kind, None
+            else:
+                tries += 1
+                self._stop.wait(backoff(tries, self._backoff))
+        return "", None
+
+    def _pause(self, seconds: float) -> None:
+        """Hold all threads for ``seconds`` from now; overlapping pauses count once."""
+        most, limit = self._settings.max_wait, self._settings.retries + 1
+        now = time.monotonic()
+        with self._lock:
+            self._pauses += self._until <= now
+            if seconds > most or self._pauses > limit:
+                raise SourceUnavailableError(
+                    f"TMDB asks to wait {seconds:.0f} s, longer than tmdb.max_wait ({most:.0f} s)"
+                    if seconds > most
+                    else f"TMDB limits the rate of requests even after {limit} pauses",
+                    where=self._base,
+                    hint=self._progress(),
+                )
+            until = max(self._until, now + seconds)
+            self._report.paused += until - max(self._until, now)
+            self._until = until
+
+    def _ask(self, tmdb_id: int) -> tuple[str, dict[str, Any] | None, float | None]:
+        """Ask once: the status or the fault, the record, and the wait that the server asks for.
+
+        Raises :class:`SourceError` for answers that no further try can change (401, 403,
         redirects, other 4xx).
         """
+        # httpx limits each read; a server that drips bytes would never reach it.
+        end = time.monotonic() + self._settings.timeout
+        body = b""
         try:
-            # httpx limits each read; a server that drips bytes would never reach it.
-            async with (
-                asyncio.timeout(self._settings.timeout),
-                connection.stream(
-                    "GET",
-                    f"{self._base}/movie/{tmdb_id}",
-                    params={"append_to_response": "credits,keywords", "language": "en-US"},
-                ) as response,
-            ):
-                status, wait = response.status_code, response.headers.get("Retry-After")
-                body = await _read(response)
-        except (TimeoutError, httpx.TimeoutException):
-            return _Answer("transient", fault="timeout")
+            with self._connection.stream(
+                "GET",
+                f"{self._base}/movie/{tmdb_id}",
+                params={"append_to_response": "credits,keywords", "language": "en-US"},
+            ) as response:
+                for part in response.iter_bytes():
+                    body += part
+                    if len(body) > MAX_BODY:
+                        return "too_large", None, None
+                    if time.monotonic() > end:
+                        return "timeout", None, None
+        except httpx.TimeoutException:
+            return "timeout", None, None
         except httpx.RequestError:
-            return _Answer("transient", fault="connection")
+            return "connection", None, None
+        status, wait = response.status_code, response.headers.get("Retry-After")
         if status == 200:
-            return self._judge(tmdb_id, body)
+            return *self._record(tmdb_id, body), None
         if status == 404:
-            return _Answer("not_found")
+            return "not_found", None, None
         if status == 429 or (status == 503 and wait is not None):
-            return _Answer("throttled", wait=retry_after(wait), fault=f"http_{status}")
+            return "throttled", None, retry_after(wait)
         if status in TRANSIENT_STATUS:
-            return _Answer("transient", fault=f"http_{status}")
-        raise self._refusal(status)
+            return f"http_{status}", None, None
+        refused = status in (401, 403)
+        raise SourceError(
+            f"TMDB refuses the bearer token (HTTP {status})"
+            if refused
+            else f"TMDB answers HTTP {status}, which a retry can't change",
+            where=self._base,
+            hint=f"set {TOKEN_VARIABLE} to the account's API read access token"
+            if refused
+            else "check tmdb.base_url",
+        )
 
-    def _judge(self, tmdb_id: int, body: bytes | None) -> _Answer:
-        if body is None:
-            return _Answer("unusable", fault="too_large")
-        assert self._token is not None
-        if self._token.get_secret_value().encode() in body:
+    def _record(self, tmdb_id: int, body: bytes) -> tuple[str, dict[str, Any] | None]:
+        if self._connection.headers["Authorization"].removeprefix("Bearer ").encode() in body:
             # A debugging proxy, or worse: nothing of it may reach a file.
             raise SourceError(
                 "the response contains the bearer token; it was discarded", where=self._base
             )
         try:
             record = orjson.loads(body)
-        except orjson.JSONDecodeError:
-            return _Answer("transient", fault="bad_json")  # cut off, or a proxy's error page
-        try:
-            record_id = values.whole_number(record["id"])
-        except (KeyError, TypeError, values.UnreadableError):
-            return _Answer("transient", fault="bad_json")
-        return _Answer("found" if record_id == tmdb_id else "another_film", record=record)
-
-    def _refusal(self, status: int) -> SourceError:
-        if status in (401, 403):
-            return SourceError(
-                f"TMDB refuses the bearer token (HTTP {status})",
-                where=self._base,
-                hint=f"set {TOKEN_VARIABLE} to the account's API read access token",
-            )
-        return SourceError(
-            f"TMDB answers HTTP {status}, which a retry can't change",
-            where=self._base,
-            hint="check tmdb.base_url",
-        )
-
-
-class _Fetch:
-    """A run over the pending films: a fixed number of workers share one iterator."""
-
-    def __init__(self, client: TmdbClient, pending: list[int], report: FetchReport) -> None:
-        self._client = client
-        self._settings = client._settings
-        self._pending = pending
-        self._report = report
-        self._cool_down = CoolDown(
-            self._settings.max_wait, self._settings.retries + 1, self._resume_hint
-        )
-        self._failed_in_a_row = 0
-        self._allowed = max(MAX_FAILURES_IN_A_ROW, MAX_FAILED_SHARE * len(pending))
-
-    async def run(self) -> None:
-        films = iter(self._pending)
-        async with self._client._connect() as connection:
-            try:
-                async with asyncio.TaskGroup() as group:
-                    for _ in range(min(self._settings.concurrency, len(self._pending))):
-                        group.create_task(self._work(connection, films))
-            except BaseExceptionGroup as faults:
-                raise _first(faults) from None
-            finally:
-                self._report.paused = round(self._cool_down.paused, 3)
-        answered = self._report.settled - self._report.cached
-        if self._report.failed and not answered:
-            raise self._down()
-
-    async def _work(self, connection: httpx.AsyncClient, films: Iterator[int]) -> None:
-        for tmdb_id in films:
-            answer = await self._settle(connection, tmdb_id)
-            if answer.kind in ("transient", "unusable"):
-                self._fail(tmdb_id, answer.fault)
-            else:
-                # In a thread: an fsync must not hold the other requests. A cancelled worker
-                # leaves the thread to finish, so a file is whole or not there.
-                status: Status = answer.kind  # type: ignore[assignment]
-                await asyncio.to_thread(self._client.cache.put, tmdb_id, status, answer.record)
-                setattr(self._report, status, getattr(self._report, status) + 1)
-                self._failed_in_a_row = 0
-            done = self._report.settled + len(self._report.failed)
-            advance("tmdb", done, self._report.wanted)
-
-    async def _settle(self, connection: httpx.AsyncClient, tmdb_id: int) -> _Answer:
-        """Ask until there is an answer or the tries are used up; pauses use up none."""
-        tries = 0
-        while True:
-            await self._cool_down.wait()
-            self._report.requests += 1
-            answer = await self._client._ask(connection, tmdb_id)
-            if answer.kind == "throttled":
-                pause = answer.wait
-                if pause is None:
-                    pause = min(backoff(tries + 1, 2.0), self._settings.max_wait)
-                self._cool_down.pause(pause, self._client._base)
-            elif answer.kind == "transient":
-                tries += 1
-                if tries > self._settings.retries:
-                    return answer
-                await asyncio.sleep(backoff(tries, self._client._backoff))
-            else:
-                self._cool_down.answered()
-                return answer
-            self._report.retries += 1
-
-    def _fail(self, tmdb_id: int, fault: str) -> None:
-        self._report.failed[tmdb_id] = fault
-        self._failed_in_a_row += 1
-        if (
-            self._failed_in_a_row >= MAX_FAILURES_IN_A_ROW
-            or len(self._report.failed) > self._allowed
-        ):
-            raise self._down()
+            same = values.whole_number(record["id"]) == tmdb_id
+        except (orjson.JSONDecodeError, KeyError, TypeError, values.UnreadableError):
+            return "bad_json", None  # cut off, or a proxy's error page
+        return "found" if same else "another_film", record
 
     def _down(self) -> SourceUnavailableError:
         last = next(reversed(self._report.failed.values()))
         return SourceUnavailableError(
             f"TMDB did not answer for {len(self._report.failed)} films (last error: {last})",
-            where=self._client._base,
-            hint=self._resume_hint(),
+            where=self._base,
+            hint=self._progress(),
             details={"failed": len(self._report.failed), "cached": self._report.settled},
         )
 
-    def _resume_hint(self) -> str:
-        return (
-            f"{self._report.settled} of {self._report.wanted} films are cached; "
-            "run again to continue"
-        )
-
-
-def _first(faults: BaseExceptionGroup[BaseException]) -> BaseException:
-    """A fault to report of several workers': a permanent one, if there is any."""
-    ours = [f for f in faults.exceptions if isinstance(f, UnderstudyError)]
-    return next((f for f in ours if f.permanent), faults.exceptions[0])
-
-
-async def _read(response: httpx.Response) -> bytes | None:
-    """Return the body, or ``None`` if it is larger than is read."""
-    parts: list[bytes] = []
-    size = 0
-    async for part in response.aiter_bytes():
-        size += len(part)
-        if size > MAX_BODY:
-            return None
-        parts.append(part)
-    return b"".join(parts)
+    def _progress(self) -> str:
+        report = self._report
+        return f"{report.settled} of {report.wanted} films are cached; run again to continue"
 
 
 def _checked_address(value: str) -> str:
@@ -593,11 +419,3 @@ def _checked_address(value: str) -> str:
             "tmdb.base_url must be https: the token would be sent unencrypted", where=value
         )
     return str(url)
-
-
-def _checked_token(settings: TmdbSettings) -> SecretStr | None:
-    token = settings.token.get_secret_value().strip() if settings.token else ""
-    if token and not re.fullmatch(r"[\x21-\x7e]+", token):
-        # Checked here because the HTTP library's own message would show the value.
-        raise ConfigError("the TMDB token contains invalid characters", where=TOKEN_VARIABLE)
-    return SecretStr(token) if token else None

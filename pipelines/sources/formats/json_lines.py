@@ -1,69 +1,144 @@
 """JSON lines in bounded memory, with the exact line of every row.
 
-One record per line, plain or gzip. DuckDB's and polars' own readers are fast, but a record they
-can't take ends the read or becomes a row of nulls, without its line; they also take ``"5"`` for
-the number 5. So lines are found first, in blocks of a few MiB, and DuckDB returns the values of the
-declared fields of a block's lines, and whether their JSON types are the publisher's. Nothing is
-done line by line in Python but for lines where they are not, and for rejected ones.
+One record per line, plain or gzip. Bulk readers are fast, but a record they can't take ends the
+read or becomes a row of nulls, without its line; they also take ``"5"`` for the number 5. So
+records are parsed one by one, and the values of a block become columns at once: as they are if all
+are of the publisher's types, else each other one by :mod:`values`.
 """
 
 from __future__ import annotations
 
-import re
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import orjson
 
 from pipelines.errors import SourceError
 from pipelines.progress import advance
 from pipelines.sources.formats import values
-from pipelines.sources.formats.files import Block, Original
-from pipelines.sources.formats.lines import (
-    MAX_LINE,
-    ahead,
-    decoded,
-    line_array,
-    line_blocks,
-    line_starts,
-    lines_at,
-)
+from pipelines.sources.formats.files import Original
+from pipelines.sources.formats.lines import MAX_LINE, ahead, line_blocks, lines_at
 from pipelines.sources.formats.literals import as_json
 
 if TYPE_CHECKING:
-    import duckdb
     import numpy as np
     import polars as pl
-    import pyarrow
 
-__all__ = ["JsonBatch", "JsonField", "JsonLinesReader"]
+__all__ = ["Entries", "JsonBatch", "JsonField", "JsonLinesReader", "Records", "parsed"]
+
+Kind = Literal["text", "id", "number", "integer", "time", "boolean", "texts", "object", "json"]
+#: A row's place among the parsed ones, and the reason, key and value for which it is rejected.
+_Faults = dict[int, tuple[str, str | None, str | None]]
+
+_BLOCK = 1 << 20
+#: Columns that say where a row stands.
+_PLACES = ("line", "position")
+_BOM = b"\xef\xbb\xbf"
 
 
-#: The column that says why a line is not taken as DuckDB reads it: ``not_json``, ``not_object``, or
-#: ``odd`` if a value is of another type than the publisher's.
-ODD = "_odd"
+class Records(NamedTuple):
+    """Some lines of a file and what they hold."""
 
-Kind = Literal[
-    "text", "id", "number", "integer", "time", "boolean", "texts", "records", "object", "json"
-]
+    #: Number of the first line, from 1.
+    first: int
+    #: The lines as they stand in the file, without line ends.
+    lines: list[bytes]
+    #: An object, or the reason (text) why the line holds none.
+    records: list[dict[str, Any] | str]
+    #: Whether all of them are JSON as published, without NaN or spellings of Python's.
+    strict: bool
 
-_WHOLE = ("UBIGINT", "BIGINT")
-_DIGITS = (*_WHOLE, "HUGEINT", "UHUGEINT")
-#: DuckDB's name of the column's type, and the JSON types of which its value is taken as it is.
-_KINDS: dict[str, tuple[str | list[str], tuple[str, ...]]] = {
-    "text": ("VARCHAR", ("VARCHAR", *_DIGITS)),
-    "id": ("VARCHAR", ("VARCHAR", *_DIGITS)),
-    "number": ("DOUBLE", ("DOUBLE", *_DIGITS)),
-    "integer": ("BIGINT", _WHOLE),
-    "time": ("BIGINT", _WHOLE),
-    "boolean": ("BOOLEAN", ("BOOLEAN",)),
-    "texts": (["VARCHAR"], ("ARRAY",)),
-    "records": ([], ("ARRAY",)),
-    "object": ("JSON", ("OBJECT",)),
-    "json": ("JSON", ("OBJECT", "ARRAY", "VARCHAR", "BOOLEAN", "DOUBLE", *_DIGITS)),
-}
+    def text(self, number: int) -> str:
+        """The line of this number; bytes that are not UTF-8 are replaced."""
+        line = self.lines[number - self.first].decode("utf-8", "replace")
+        return line.rstrip("\r").replace("\x00", "")
+
+
+def parsed(
+    original: Original,
+    expected: str,
+    *,
+    max_line: int = MAX_LINE,
+    literal: bool = False,
+    block: int = _BLOCK,
+) -> Iterator[Records]:
+    """Records of a file, some at a time. See :class:`JsonLinesReader` for parameters and reasons.
+
+    Raises :class:`SourceError` if the file is unreadable or cut short, empty, or one JSON array.
+    """
+    first = 1
+    for done, body in ahead(line_blocks(original, block)):
+        data = bytes(body)
+        data = data.removeprefix(_BOM) if first == 1 else data
+        if first == 1 and data.lstrip()[:1] == b"[":
+            raise SourceError(
+                "the file is one JSON array",
+                where=original.name,
+                hint=f"expected {expected}; convert it, such as with `jq -c '.[]'`",
+            )
+        lines = data.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        texts = as_json(data).split(b"\n") if literal else lines
+        records: list[Any] = []
+        strict = True
+        with _collector_paused():
+            for line, text in zip(lines, texts, strict=False):
+                try:
+                    records.append(orjson.loads(text))
+                except orjson.JSONDecodeError:
+                    records.append(_loads(line, text))
+                    strict = False
+        if {*map(type, records)} != {dict} or max(map(len, lines)) >= max_line:
+            for n, record in enumerate(records):
+                if len(lines[n]) >= max_line:
+                    records[n] = _Unread("too_long")
+                elif not isinstance(record, dict | _Unread):
+                    records[n] = _Unread("not_object")
+        advance(f"reading {original.name}", done, original.size)
+        yield Records(first, lines, records, strict)
+        first += len(lines)
+    if first == 1:
+        raise SourceError("the file is empty", where=original.name, hint=f"expected {expected}")
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Don't look for cycles among records, which have none: a third of the time of parsing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class _Unread(str):
+    """The reason why a line holds no record."""
+
+    __slots__ = ()
+
+
+def _loads(line: bytes, text: bytes) -> Any:
+    """The value of a line that is not JSON to the letter, or why it has none."""
+    if not line.strip():
+        return _Unread("blank_line")
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return _Unread("invalid_utf8")
+    # A record cut short is not worth the attempt to read it as a Python literal.
+    if text.strip()[:1] + text.strip()[-1:] != b"{}":
+        return _Unread("not_json")
+    try:
+        return values.loads(text)
+    except ValueError:
+        return _Unread("not_json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,180 +151,170 @@ class JsonField:
     name: str
     #: ``text``, ``id`` (text), ``number`` (float64), ``integer`` (int64), ``time`` (int64),
     #: ``boolean``, ``texts`` (list of text; an absent one is empty, a single text a list of one,
-    #: nested ones are flattened), ``records`` (list of structs; null for an entry that is no
-    #: object), ``object`` (as JSON text), or ``json``: the value as JSON text, whatever it is.
+    #: nested ones are flattened), ``object`` (as JSON text), or ``json``: the value as JSON text,
+    #: whatever it is.
     kind: Kind = "text"
     #: Reason code of a row whose field can't be read (or, if required, is absent).
     reason: str = "wrong_type"
     #: Whether a record without it, or with null, is rejected.
     required: bool = False
-    #: Keys of each of the ``records``, with DuckDB's types; a value of another type is null.
-    entry: Mapping[str, str] | None = None
     #: Units of a ``time`` in a second.
     per_second: int = 1
+    #: Reader of every value that is not null, in place of the kind's; raises
+    #: :class:`values.UnreadableError`.
+    parse: Callable[[Any], Any] | None = None
 
     def read(self, value: Any) -> Any:
         """The column's value of a value that is written in any of the known ways.
 
         Raises :class:`values.UnreadableError`.
         """
-        result = None if value is None else self._read(value)
+        may_be_missing = isinstance(value, float) or self.kind in _UNWRITTEN
+        absent = value is None or (may_be_missing and values.is_missing(value))
+        result = None if absent else self._read(value)
         if result is None and self.required:
             raise values.UnreadableError
-        return [] if result is None and self.kind == "texts" else result
+        return result
 
     def _read(self, value: Any) -> Any:
-        kind = self.kind
-        if isinstance(value, float) and values.is_missing(value):
-            return None
-        if kind in ("number", "integer", "boolean", "time") and values.is_missing(value):
-            return None
-        if kind == "time":
+        if self.parse:
+            return self.parse(value)
+        if self.kind == "time":
             return values.timestamp(value, self.per_second)
-        if kind == "records":
-            entries = values.structure(value)
-            if isinstance(entries, dict):
-                raise values.UnreadableError
-            return [self._entry(entry) for entry in entries]
-        if kind == "object":
-            if isinstance(value, str) and not value.strip():
-                return None
-            value = values.structure(value)
-            if isinstance(value, list):
-                raise values.UnreadableError
-            return orjson.dumps(value).decode()
-        if kind == "json":
-            with suppress(values.UnreadableError):
-                value = values.structure(value)
-            return orjson.dumps(value).decode()
-        return _READERS[kind](value)
+        return _KINDS[self.kind].read(value)
 
-    def _entry(self, entry: Any) -> dict[str, str | None] | None:
-        """An entry of ``records`` as DuckDB gives it; None if it is no object."""
-        if not isinstance(entry, dict):
+    def column(self, records: Sequence[Mapping[str, Any]], faults: _Faults, strict: bool) -> Any:
+        """The field of some records as a series; rows that can't be read get their first fault."""
+        import polars as pl
+        import pyarrow as pa
+
+        key, kind = self.key, _KINDS[self.kind]
+        cells: list[Any] = [record.get(key) for record in records]
+        plain = kind.plain if strict and not self.parse else frozenset()
+        if not self.required:
+            plain |= {type(None)}
+        if not plain.issuperset(map(type, cells)) or not kind.fit(cells):
+            plain = plain if kind.fit is _any else frozenset()
+            for n, cell in enumerate(cells):
+                if type(cell) in plain:
+                    continue
+                try:
+                    cells[n] = self.read(cell)
+                except values.UnreadableError:
+                    cells[n] = None
+                    faults.setdefault(n, (self.reason, key, values.shown(cell)))
+        if self.kind == "texts":
+            # A tenth of the time that polars takes for lists.
+            cells = [cell or [] for cell in cells]
+            lists = pl.from_arrow(pa.array(cells, pa.large_list(pa.large_string())))
+            assert isinstance(lists, pl.Series)
+            return lists.alias(self.name)
+        return pl.Series(self.name, cells, getattr(pl, kind.dtype), strict=False)
+
+
+def _any(cells: list[Any]) -> bool:  # noqa: ARG001
+    return True
+
+
+def _fit(cells: list[Any]) -> bool:
+    """Whether whole numbers fit 64 bits."""
+    given = list(filter(None, cells))
+    return not given or (min(given) >= -(1 << 63) and max(given) < 1 << 63)
+
+
+def _flat(cells: list[Any]) -> bool:
+    """Whether lists hold nothing but texts."""
+    return {*map(type, chain.from_iterable(filter(None, cells)))} <= {str, type(None)}
+
+
+def _object(value: Any) -> str | None:
+    if type(value) is not dict:
+        if isinstance(value, str) and not value.strip():
             return None
-        fields = {key: entry.get(key) for key in self.entry or ()}
-        return {
-            key: value
-            if value is None or (isinstance(value, str) and (self.entry or {})[key] != "JSON")
-            else orjson.dumps(value).decode()
-            for key, value in fields.items()
-        }
+        value = values.structure(value)
+        if isinstance(value, list):
+            raise values.UnreadableError
+    return orjson.dumps(value).decode()
 
 
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "text": values.text,
-    "id": values.identifier,
-    "number": values.number,
-    "integer": values.whole_number,
-    "boolean": values.boolean,
-    "texts": values.texts,
+def _json(value: Any) -> str:
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        with suppress(values.UnreadableError):
+            value = values.structure(value)
+    return orjson.dumps(value).decode()
+
+
+class _Kind(NamedTuple):
+    """How values of a kind are read: the column's type, and types of values taken as they are."""
+
+    dtype: str
+    plain: frozenset[type]
+    read: Callable[[Any], Any]
+    #: Whether values of these types may stay as they are.
+    fit: Callable[[list[Any]], bool] = _any
+
+
+_KINDS: Mapping[Kind, _Kind] = {
+    "text": _Kind("String", frozenset((str,)), values.text),
+    "id": _Kind("String", frozenset((str,)), values.identifier),
+    "number": _Kind("Float64", frozenset((int, float)), values.number),
+    "integer": _Kind("Int64", frozenset((int,)), values.whole_number, _fit),
+    "time": _Kind("Int64", frozenset((int,)), values.whole_number, _fit),
+    "boolean": _Kind("Boolean", frozenset((bool,)), values.boolean),
+    "texts": _Kind("List", frozenset((list,)), values.texts, _flat),
+    "object": _Kind("String", frozenset(), _object),
+    "json": _Kind("String", frozenset(), _json),
 }
+#: Kinds of which some texts stand for no value.
+_UNWRITTEN = frozenset(("number", "integer", "boolean", "time"))
 
 
-def values_query(fields: Sequence[JsonField]) -> str:
-    """Each line of ``block`` with the values of its fields, and why it is to be read by itself."""
-    types = {f.key: [f.entry] if f.kind == "records" else _KINDS[f.kind][0] for f in fields}
-    columns, odd = [], []
-    for place, field in enumerate(fields, start=2):
-        value = f"got[{_text(field.key)}]"
-        if field.kind == "texts":
-            value = f"coalesce({value}, [])"
-        elif field.kind in ("json", "object"):
-            value = f"cast(nullif({value}, 'null') as varchar)"
-        columns.append(f'{value} as "{field.name}"')
-        kind = f"coalesce(types[{place}], 'NULL')"
-        plain = (*_KINDS[field.kind][1], *(() if field.required else ("NULL",)))
-        odd.append(f"{kind} not in ({', '.join(map(_text, plain))})")
-        if field.kind in _SPELLED:
-            odd.append(_SPELLED[field.kind].format(value=f'"{field.name}"', kind=kind))
-    paths = ", ".join(_text(f'$."{f.key}"') for f in fields)
-    return f"""
-        with made as (
-            select
-                line,
-                try(json_type(record, ['$', {paths}])) as types,
-                try(json_transform(record, {_text(orjson.dumps(types).decode())})) as got
-            from block
-        ),
-        named as (select line, types, {", ".join(columns)} from made)
-        select
-            * exclude (types),
-            case
-                when types is null then 'not_json'
-                when types[1] <> 'OBJECT' then 'not_object'
-                when {" or ".join(f"coalesce({one}, false)" for one in odd)} then 'odd'
-            end as {ODD}
-        from named
-    """  # noqa: S608 (fields are declared in code)
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """A list in each record whose entries are the rows."""
+
+    #: The list's key.
+    key: str
+    #: The field of the record that all rows of its list have.
+    owner: JsonField
+
+    def of(self, record: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+        """The owner and the entries; raises :class:`_FaultError`."""
+        owner, entries = record.get(self.owner.key), record.get(self.key)
+        try:
+            read = self.owner.read(owner)
+        except values.UnreadableError:
+            raise _FaultError(self.owner.reason, self.owner.key, values.shown(owner)) from None
+        try:
+            rows = values.structure(entries)
+        except values.UnreadableError:
+            rows = None
+        if not isinstance(rows, list):
+            raise _FaultError("wrong_type", self.key, values.shown(entries))
+        return read, rows
 
 
-#: Values of the right type that may mean something else: a number that the column can't hold, a
-#: list or an object as text, NaN.
-_SPELLED = {
-    "integer": "{value} is null and {kind} <> 'NULL'",
-    "time": "{value} is null and {kind} <> 'NULL'",
-    "number": "not isfinite({value})",
-    "texts": "len(list_filter({value}, lambda x: regexp_matches(x, '^[\\[{{]'))) > 0",
-    "json": """regexp_matches({value}, '^(?:"\\s*[\\[{{]|NaN$)')""",
-}
-
-
-def _text(value: str) -> str:
-    """A SQL string.
-
-    >>> _text("it's")
-    "'it''s'"
-    """
-    return "'" + value.replace("'", "''") + "'"
-
-
-_BLOCK = 8 << 20
-#: Lines that one DuckDB thread takes at a time, at most; fewer if a block has few, since threads
-#: without work spin (on two cores, long lines took twice the CPU time in a single piece).
-_PIECE = 4096
-_PIECES = 8
-_BOM = b"\xef\xbb\xbf"
-_ARRAY = re.compile(rb"\s*\[")
-#: The column of line numbers, which is not the record's.
-_LINE = "line"
+class _FaultError(Exception):
+    """Why a record is rejected: reason, key and value."""
 
 
 @dataclass(slots=True)
 class JsonBatch:
     """Some rows of a file, in the order of the file."""
 
-    #: The fields' columns and ``line`` (int64, from 1), without rejected rows.
+    #: The fields' columns and ``line`` (int64, from 1), without rejected rows; with entries also
+    #: ``position`` (int64, from 1) and the owner.
     frame: pl.DataFrame
-    #: Rejected lines: ``line``, ``reason``, ``field``, ``value``.
-    faults: pl.DataFrame
-    #: Lines of the block, taken or not (count).
-    lines: int
-    #: Bytes of the (unpacked) file up to the end of the block.
-    done: int
     #: Keys of the columns in the record.
     headers: Mapping[str, str]
-    _raw: pyarrow.LargeBinaryArray
-    #: The lines as JSON, where they are Python literals; else the same.
-    _json: pyarrow.LargeBinaryArray
-    _first: int
+    _rows: pl.Series
+    _text: Callable[[int], str]
 
     def texts(self, mask: pl.Series) -> pl.Series:
         """The frame's rows under the mask as they stand in the file, without the line end."""
-        return self.at(self.frame[_LINE].filter(mask))
-
-    def at(self, lines: pl.Series) -> pl.Series:
-        """The lines with these numbers as text; bytes that are not UTF-8 are replaced."""
         import polars as pl
 
-        raw = self._raw.take((lines - self._first).to_arrow()).to_pylist()
-        texts = [line.decode("utf-8", "replace").rstrip("\r\n") for line in raw]
-        return pl.Series("text", texts, dtype=pl.String)
-
-    def records(self, lines: pl.Series) -> list[bytes]:
-        """The lines with these numbers as JSON."""
-        taken: list[bytes] = self._json.take((lines - self._first).to_arrow()).to_pylist()
-        return taken
+        return pl.Series("text", map(self._text, self._rows.filter(mask)), pl.String)
 
 
 class JsonLinesReader:
@@ -259,12 +324,24 @@ class JsonLinesReader:
     (unescaped quotes, a record cut short, two on a line), ``not_object``, and the reason of the
     first field that can't be read (:mod:`values`) as the declared kind.
 
-    Of each record ``fields`` are taken and other keys ignored; of a repeated key the first counts.
+    Of each record ``fields`` are taken and other keys ignored; of a repeated key the last counts.
     ``reject`` is called with frames ``file``, ``line``, ``reason``, ``field``, ``value`` (null if
-    the fault is not that of a field) and ``text``. 0 ``threads`` of
-    DuckDB take every core, ``max_line`` is the longest line that is taken (bytes), ``block`` is for
-    tests. With ``literal``, lines are Python's spelling of a record (:mod:`literals`) or JSON's.
-    ``rows_read`` counts lines met so far, taken or rejected, ``rejected`` the latter.
+    the fault is not that of a field) and ``text``.
+
+    Parameters
+    ----------
+    entries
+        A list of each record whose entries are the rows; the text of a rejected one begins with
+        its place in the list.
+    skip
+        Whether a record is left out on purpose; ``skipped`` counts them.
+    max_line, block
+        Longest line that is taken, and what is read at a time (bytes).
+    literal
+        Whether lines are Python's spelling of a record (:mod:`literals`) or JSON's.
+
+    ``rows_read`` counts rows met so far, taken, skipped or rejected, ``records`` lines that hold
+    one.
     """
 
     def __init__(
@@ -273,21 +350,20 @@ class JsonLinesReader:
         fields: Sequence[JsonField],
         reject: Callable[[pl.DataFrame], None],
         *,
-        threads: int = 0,
+        entries: Entries | None = None,
+        skip: Callable[[Mapping[str, Any]], bool] | None = None,
         max_line: int = MAX_LINE,
         literal: bool = False,
         block: int = _BLOCK,
     ) -> None:
         self.original = original
-        self.rejected = 0
-        self._literal = literal
-        self._max_line = max_line
         self.fields = tuple(fields)
-        self.rows_read = 0
+        self.headers = {f.name: f.key for f in fields}
+        self.rows_read = self.skipped = self.records = 0
         self._reject = reject
-        self._threads = threads
-        self._block = block
-        self._query = values_query(self.fields)
+        self._entries = entries
+        self._skip = skip
+        self._max_line, self._literal, self._block = max_line, literal, block
 
     def __iter__(self) -> Iterator[JsonBatch]:
         """Rows, block by block; those that can't be taken are rejected on the way.
@@ -295,154 +371,94 @@ class JsonLinesReader:
         Raises :class:`SourceError` if the file is empty, unreadable or cut short, is one JSON
         array, or is not text.
         """
-        self.rows_read = self.rejected = 0
-        for batch in ahead(self._batches()):
-            self.rows_read += batch.lines
-            advance(f"reading {self.original.name}", batch.done, self.original.size)
-            self.reject(batch, batch.faults)
-            yield batch
-        if not self.rows_read:
-            raise SourceError(
-                "the file is empty", where=self.original.name, hint=f"expected {self.expected}"
-            )
+        self.rows_read = self.skipped = self.records = 0
+        for part in self.parts():
+            yield self._batch(part)
 
-    def reject(self, batch: JsonBatch, faults: pl.DataFrame) -> None:
-        """Reject lines of a batch: ``line``, ``reason``, ``field`` and ``value``."""
-        import polars as pl
-
-        self.rejected += faults.height
-        if faults.height:
-            file, texts = pl.lit(self.original.name), batch.at(faults[_LINE])
-            self._reject(faults.with_columns(file=file, text=texts))
-
-    @property
-    def expected(self) -> str:
-        """Expected form of each line, for messages."""
+    def parts(self) -> Iterator[Records]:
+        """Return the records to read."""
         keys = ", ".join(f.key for f in self.fields if f.required)
-        return f"one JSON object per line{f' with {keys}' if keys else ''}"
+        expected = f"one JSON object per line{f' with {keys}' if keys else ''}"
+        return parsed(
+            self.original,
+            expected,
+            max_line=self._max_line,
+            literal=self._literal,
+            block=self._block,
+        )
 
     def lines(self, numbers: np.ndarray[Any, Any]) -> Iterator[tuple[int, str]]:
         """Text of the lines with these sorted numbers, in another pass over the file."""
         return lines_at(self.original, numbers, self._block)
 
-    def _batches(self) -> Iterator[JsonBatch]:
-        import duckdb
-
-        first = 1
-        config: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "1GiB"}
-        if self._threads:
-            config["threads"] = self._threads
-        with duckdb.connect(config=config) as connection:
-            for done, raw in ahead(line_blocks(self.original, self._block)):
-                body = raw[len(_BOM) :] if first == 1 and raw[: len(_BOM)] == _BOM else raw
-                if first == 1 and _ARRAY.match(body):
-                    raise SourceError(
-                        "the file is one JSON array",
-                        where=self.original.name,
-                        hint=f"expected {self.expected}; convert it, such as with `jq -c '.[]'`",
-                    )
-                batch = self._parse(connection, body, first, done)
-                first += batch.lines
-                yield batch
-
-    def _parse(
-        self, connection: duckdb.DuckDBPyConnection, body: Block, first: int, done: int
-    ) -> JsonBatch:
-        import numpy as np
-        import polars as pl
-        import pyarrow as pa
-
-        starts = line_starts(body)
-        raw = line_array(body, starts)
-        made = raw
-        if self._literal:
-            converted = as_json(bytes(body))
-            made = line_array(converted, line_starts(converted))
-        texts = pa.LargeStringArray.from_buffers(len(made), *made.buffers()[1:])
-        numbers = pa.array(np.arange(first, first + len(raw), dtype=np.int64))
-        table = pa.table({_LINE: numbers, "record": texts})
-        ascii_only = int(np.frombuffer(body, dtype=np.uint8).max()) < 128
-        readable = None if ascii_only else decoded(raw).is_not_null()
-        faults = []
-        short = np.diff(starts) <= self._max_line
-        if not short.all() or not (readable is None or readable.all()):
-            taken = short if readable is None else short & readable.to_numpy()
-            table = table.filter(pa.array(taken))
-            reasons = np.where(short, "invalid_utf8", "too_long")
-            wrong = pl.DataFrame({_LINE: pl.Series(numbers), "reason": reasons})
-            faults.append(wrong.filter(~taken))
-        read = _asked(connection, self._query, table)
-        headers = {field.name: field.key for field in self.fields}
-        batch = JsonBatch(read, _faults([]), len(raw), done, headers, raw, made, first)
-        batch.frame, wrong = self._read_odd(batch)
-        if faults or wrong.height:
-            batch.faults = pl.concat([*faults, wrong], how="diagonal").sort(_LINE)
-        return batch
-
-    def _read_odd(self, batch: JsonBatch) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The rows to take, odd ones read from their records, and the faults of the others."""
+    def _batch(self, part: Records) -> JsonBatch:
         import polars as pl
 
-        is_odd = batch.frame[ODD].is_not_null()
-        frame = batch.frame.drop(ODD)
-        if not is_odd.any():
-            return frame, _faults([])
-        faults: list[_Fault] = []
-        rows: list[tuple[Any, ...]] = []
-        odd = batch.frame.filter(is_odd).select(_LINE, ODD)
-        for line, (number, why) in zip(batch.records(odd[_LINE]), odd.iter_rows(), strict=True):
-            record = _record(line, None if why == "odd" else why)
-            if record is None:
-                faults.append((number, why if line.strip() else "blank_line", None, None))
-                continue
-            row: list[Any] = [number]
-            for field in self.fields:
-                value = record.get(field.key)
-                try:
-                    row.append(field.read(value))
-                except values.UnreadableError:
-                    faults.append((number, field.reason, field.key, values.shown(value)))
-                    break
-            else:
-                rows.append(tuple(row))
-        read = pl.DataFrame(rows, schema=frame.schema, orient="row")
-        return pl.concat([frame.filter(~is_odd), read]).sort(_LINE), _faults(faults)
+        given, columns, rejected = self._rows(part)
+        numbers, positions = columns["line"], columns.get("position")
+        faults: _Faults = {}
+        rows = given
+        if self._entries:
+            # An empty entry in its place: the others of the list are no worse for it.
+            rows = [entry if isinstance(entry, dict) else {} for entry in given]
+            faults = {
+                n: ("not_object", None, None)
+                for n, entry in enumerate(given)
+                if not isinstance(entry, dict)
+            }
+        found = [f.column(rows, faults, part.strict) for f in self.fields]
 
+        def text(row: int) -> str:
+            if positions is None or self._entries is None:
+                return part.text(numbers[row])
+            entry = orjson.dumps(given[row]).decode()
+            return f"{self._entries.key}[{positions[row]}]: {entry}"
 
-#: Line, reason, key and value of a field.
-_Fault: TypeAlias = tuple[int, str | None, str | None, str | None]
+        rejected += [(numbers[n], text(n), *fault) for n, fault in faults.items()]
+        self.rows_read += len(rows) + len(rejected) - len(faults)
+        if rejected:
+            rejected.sort(key=lambda fault: fault[0])
+            names = ("line", "text", "reason", "field", "value")
+            schema = {name: pl.Int64 if name == "line" else pl.String for name in names}
+            frame = pl.DataFrame(rejected, schema=schema, orient="row")
+            self._reject(frame.with_columns(file=pl.lit(self.original.name)))
+        types = {name: pl.String if name not in _PLACES else pl.Int64 for name in columns}
+        frame = pl.DataFrame(columns, schema=types).with_columns(found)
+        index = pl.int_range(len(rows), eager=True)
+        if faults:
+            sound = ~index.is_in(list(faults))
+            frame, index = frame.filter(sound), index.filter(sound)
+        return JsonBatch(frame, self.headers, index, text)
 
-
-def _record(line: bytes, reason: str | None) -> dict[str, Any] | None:
-    """The record of a line; None if it is none, for ``reason``."""
-    if reason is None:
-        record: dict[str, Any] = values.loads(line)
-        return record
-    # A record cut short is not worth the attempt to read it as a Python literal.
-    if reason == "not_json" and line.strip()[:1] + line.strip()[-1:] == b"{}":
-        with suppress(ValueError):
-            literal = orjson.loads(as_json(line.rstrip(b"\r\n")))
-            return literal if isinstance(literal, dict) else None
-    return None
-
-
-def _faults(faults: Sequence[_Fault]) -> pl.DataFrame:
-    import polars as pl
-
-    schema = {_LINE: pl.Int64, "reason": pl.String, "field": pl.String, "value": pl.String}
-    return pl.DataFrame(faults, schema=schema, orient="row")
-
-
-def _asked(connection: duckdb.DuckDBPyConnection, query: str, table: pyarrow.Table) -> pl.DataFrame:
-    """Results of a query about ``block``, by line."""
-    import polars as pl
-    import pyarrow as pa
-
-    # DuckDB gives each thread whole record batches.
-    size = min(_PIECE, table.num_rows // _PIECES + 1)
-    pieces = pa.Table.from_batches(table.to_batches(max_chunksize=size), table.schema)
-    connection.register("block", pieces)
-    frame = pl.from_arrow(connection.execute(query).to_arrow_table())
-    assert isinstance(frame, pl.DataFrame)
-    # Threads hand in their pieces as they finish them.
-    return frame if frame[_LINE].is_sorted() else frame.sort(_LINE)
+    def _rows(self, part: Records) -> tuple[list[Any], dict[str, list[Any]], list[tuple[Any, ...]]]:
+        """Records or entries, columns of their places, and rejected lines."""
+        rows: list[Any] = []
+        columns: dict[str, list[Any]] = {"line": []}
+        rejected: list[tuple[Any, ...]] = []
+        if self._entries:
+            columns |= {"position": [], self._entries.owner.name: []}
+        elif not self._skip and {*map(type, part.records)} == {dict}:
+            self.records += len(part.records)
+            places = range(part.first, part.first + len(part.records))
+            return part.records, {"line": list(places)}, []
+        for number, record in enumerate(part.records, part.first):
+            try:
+                if isinstance(record, str):
+                    raise _FaultError(str(record), None, None)
+                if self._skip and self._skip(record):
+                    self.skipped += 1
+                    self.rows_read += 1
+                    continue
+                if self._entries:
+                    owner, entries = self._entries.of(record)
+                    columns["position"] += range(1, len(entries) + 1)
+                    columns[self._entries.owner.name] += [owner] * len(entries)
+                    columns["line"] += [number] * len(entries)
+                    rows += entries
+                else:
+                    columns["line"].append(number)
+                    rows.append(record)
+                self.records += 1
+            except _FaultError as fault:
+                rejected.append((number, part.text(number), *fault.args))
+        return rows, columns, rejected

@@ -15,13 +15,12 @@ from support.amazon_files import meta_2018, meta_2023, review_2018, review_2023
 from support.given_worlds import GivenWorld
 
 from pipelines.config import Settings
-from pipelines.errors import SourceError, StoreError
+from pipelines.errors import SourceError
 from pipelines.sources import SOURCES, open_source
 from pipelines.sources.formats import delimited as rows_module
 from pipelines.sources.formats import files as original_module
 from pipelines.sources.formats import lines as lines_module
 from pipelines.sources.formats.files import open_file
-from pipelines.sources.tmdb_api import TmdbCache
 from pipelines.worlds import prepare_world
 
 ASIN = "B000000001"
@@ -151,14 +150,6 @@ def test_only_regular_files_are_opened(tmp_path: Path, kind: str) -> None:
     IRREGULAR[kind][0](tmp_path / "f")
     with pytest.raises(SourceError, match=rf"^a {kind.split()[-1]}|^a named pipe"):
         open_file(tmp_path / "f", "data/f")
-
-
-@pytest.mark.parametrize("kind", ["named pipe", "endless device", "folder"])
-def test_irregular_file_in_tmdb_cache_is_refused(tmp_path: Path, kind: str) -> None:
-    cache = TmdbCache(tmp_path)
-    IRREGULAR[kind][0](cache.path(7))
-    with pytest.raises(StoreError, match=r"cache can't be read \(a .*7\.json"):
-        cache.lookup(7)
 
 
 @pytest.mark.parametrize("folder", ["movielens", "tmdb", "steam", "amazon", "taxonomy", "personas"])

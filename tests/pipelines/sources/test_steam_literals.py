@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipelines.sources.steam import as_json
+from pipelines.sources.formats.literals import as_json
 
 #: Text with everything that a string's spelling depends on.
 TEXT = st.text(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import signal
 import subprocess
@@ -20,6 +19,10 @@ from pipelines.progress import listening
 from pipelines.sources.tmdb_api import TmdbCache, TmdbClient
 
 FILMS = range(101, 141)
+
+
+def cache_in(folder: Path) -> TmdbCache:
+    return TmdbCache(folder / "tmdb.sqlite")
 
 
 def settings_for(server: TmdbServer, **changes: object) -> TmdbSettings:
@@ -40,25 +43,24 @@ def records(films=FILMS):
 
 def test_fetches_every_film_once_with_credits_and_keywords(tmp_path: Path) -> None:
     with TmdbServer(records()) as server:
-        client = TmdbClient(settings_for(server), tmp_path)
+        client = TmdbClient(settings_for(server), cache_in(tmp_path))
         report = client.fetch(FILMS)
-    assert (report.wanted, report.found, report.requests, report.retries) == (40, 40, 40, 0)
+    assert (report.wanted, report.answers, report.requests) == (40, {"found": 40}, 40)
     assert sorted(server.films()) == list(FILMS)
     assert {r.query for r in server.log} == {"append_to_response=credits%2Ckeywords&language=en-US"}
-    entry = TmdbCache(tmp_path).lookup(105).entry
-    assert entry is not None
-    assert entry.record is not None
-    assert entry.record["title"] == "Film 105"
+    record = (cache_in(tmp_path).get(105) or ("", None))[1]
+    assert record is not None
+    assert record["title"] == "Film 105"
 
 
 def test_asks_only_for_what_is_not_cached(tmp_path: Path) -> None:
     with TmdbServer(records()) as server:
-        client = TmdbClient(settings_for(server), tmp_path)
+        client = TmdbClient(settings_for(server), cache_in(tmp_path))
         client.fetch(list(FILMS)[:25])
         server.log.clear()
         report = client.fetch(FILMS)
         assert sorted(server.films()) == list(FILMS)[25:]
-        assert (report.cached, report.found) == (25, 15)
+        assert (report.cached, report.answers) == (25, {"found": 15})
         server.log.clear()
         assert client.fetch(FILMS).cached == 40
         assert server.log == []
@@ -66,54 +68,50 @@ def test_asks_only_for_what_is_not_cached(tmp_path: Path) -> None:
 
 def test_everything_cached_needs_neither_token_nor_network(tmp_path: Path) -> None:
     with TmdbServer(records()) as server:
-        TmdbClient(settings_for(server), tmp_path).fetch(FILMS)
+        TmdbClient(settings_for(server), cache_in(tmp_path)).fetch(FILMS)
         address = server.url
-    offline = TmdbClient(TmdbSettings(base_url=address), tmp_path)
+    offline = TmdbClient(TmdbSettings(base_url=address), cache_in(tmp_path))
     assert offline.fetch(FILMS).cached == 40
 
 
 def test_a_film_wanted_twice_is_asked_once(tmp_path: Path) -> None:
     with TmdbServer(records()) as server:
-        report = TmdbClient(settings_for(server), tmp_path).fetch([103, 103, 104, 103])
+        report = TmdbClient(settings_for(server), cache_in(tmp_path)).fetch([103, 103, 104, 103])
         assert sorted(server.films()) == [103, 104]
         assert report.wanted == 2
 
 
 def test_never_more_requests_in_flight_than_set_and_connections_are_kept(tmp_path: Path) -> None:
     with TmdbServer(records(), latency=0.02) as server:
-        TmdbClient(settings_for(server, concurrency=3), tmp_path).fetch(FILMS)
+        TmdbClient(settings_for(server, concurrency=3), cache_in(tmp_path)).fetch(FILMS)
         assert server.max_in_flight == 3
         assert server.connections == 3
 
 
 def test_an_unknown_film_is_noted_and_not_asked_again(tmp_path: Path) -> None:
     with TmdbServer(records()) as server:
-        client = TmdbClient(settings_for(server), tmp_path)
+        client = TmdbClient(settings_for(server), cache_in(tmp_path))
         report = client.fetch([101, 999])
-        assert (report.found, report.not_found) == (1, 1)
+        assert report.answers == {"found": 1, "not_found": 1}
         assert client.fetch([101, 999]).cached == 2
         assert server.asked(999) == 1
-    entry = TmdbCache(tmp_path).lookup(999).entry
-    assert entry is not None
-    assert (entry.status, entry.record) == ("not_found", None)
+    assert cache_in(tmp_path).get(999) == ("not_found", None)
 
 
 def test_the_record_of_another_film_is_noted_as_such(tmp_path: Path) -> None:
     with TmdbServer({101: make_record(102)}) as server:
-        client = TmdbClient(settings_for(server), tmp_path)
+        client = TmdbClient(settings_for(server), cache_in(tmp_path))
         report = client.fetch([101])
-        assert (report.found, report.another_film) == (0, 1)
+        assert report.answers == {"another_film": 1}
         client.fetch([101])
         assert server.asked(101) == 1
-    entry = TmdbCache(tmp_path).lookup(101).entry
-    assert entry is not None
-    assert entry.status == "another_film"
+    assert (cache_in(tmp_path).get(101) or ("", None))[0] == "another_film"
 
 
 def test_progress_ends_at_the_total(tmp_path: Path) -> None:
     calls: list[tuple[str, int, int | None]] = []
     with TmdbServer(records()) as server, listening(lambda *call: calls.append(call)):
-        TmdbClient(settings_for(server), tmp_path).fetch(FILMS)
+        TmdbClient(settings_for(server), cache_in(tmp_path)).fetch(FILMS)
     assert calls[-1] == ("tmdb", 40, 40)
     assert [done for _, done, _ in calls] == sorted(done for _, done, _ in calls)
 
@@ -122,12 +120,11 @@ def test_the_cache_keeps_leading_people_only(tmp_path: Path) -> None:
     crowd = make_record(101)
     crowd["credits"]["cast"] = [{"name": f"P{i}", "order": i} for i in reversed(range(200))]
     with TmdbServer([crowd]) as server:
-        TmdbClient(settings_for(server), tmp_path).fetch([101])
-    entry = TmdbCache(tmp_path).lookup(101).entry
-    assert entry is not None
-    assert entry.record is not None
-    assert [p["name"] for p in entry.record["credits"]["cast"]] == [f"P{i}" for i in range(30)]
-    assert [p["job"] for p in entry.record["credits"]["crew"]] == ["Director", "Screenplay"]
+        TmdbClient(settings_for(server), cache_in(tmp_path)).fetch([101])
+    record = (cache_in(tmp_path).get(101) or ("", None))[1]
+    assert record is not None
+    assert [p["name"] for p in record["credits"]["cast"]] == [f"P{i}" for i in range(30)]
+    assert [p["job"] for p in record["credits"]["crew"]] == ["Director", "Screenplay"]
 
 
 # --- the token -------------------------------------------------------------------------------
@@ -135,7 +132,7 @@ def test_the_cache_keeps_leading_people_only(tmp_path: Path) -> None:
 
 def test_without_a_token_nothing_is_sent(tmp_path: Path) -> None:
     with TmdbServer(records()) as server:
-        client = TmdbClient(settings_for(server, token=None), tmp_path)
+        client = TmdbClient(settings_for(server, token=None), cache_in(tmp_path))
         with pytest.raises(SourceError, match="UNDERSTUDY_TMDB__TOKEN") as caught:
             client.fetch(FILMS)
         assert caught.value.permanent
@@ -145,7 +142,7 @@ def test_without_a_token_nothing_is_sent(tmp_path: Path) -> None:
 @pytest.mark.parametrize("code", [401, 403])
 def test_a_refused_token_stops_at_once_and_names_the_variable(tmp_path: Path, code: int) -> None:
     with TmdbServer(records(range(1, 1001)), always=status(code)) as server:
-        client = TmdbClient(settings_for(server, concurrency=4), tmp_path)
+        client = TmdbClient(settings_for(server, concurrency=4), cache_in(tmp_path))
         with pytest.raises(SourceError, match="UNDERSTUDY_TMDB__TOKEN") as caught:
             client.fetch(range(1, 1001))
         assert caught.value.permanent
@@ -154,7 +151,7 @@ def test_a_refused_token_stops_at_once_and_names_the_variable(tmp_path: Path, co
 
 def test_a_wrong_token_is_refused_by_the_server(tmp_path: Path) -> None:
     with TmdbServer(records()) as server:
-        client = TmdbClient(settings_for(server, token="another"), tmp_path)
+        client = TmdbClient(settings_for(server, token="another"), cache_in(tmp_path))
         with pytest.raises(SourceError, match="HTTP 401"):
             client.fetch(FILMS)
         assert set(server.statuses()) == {401}
@@ -167,15 +164,15 @@ def test_the_token_is_in_no_file_message_log_or_repr(
     shown = []
     with TmdbServer(records(), faults={101: [status(503)], 102: [status(404)]}) as server:
         settings = settings_for(server)
-        client = TmdbClient(settings, tmp_path / "cache", backoff=0.01)
+        client = TmdbClient(settings, cache_in(tmp_path / "cache"), backoff=0.01)
         report = client.fetch(FILMS)
         shown += [repr(report), repr(settings), str(settings), repr(client), repr(vars(client))]
         server.always = status(401, body=TOKEN.encode())
         with pytest.raises(SourceError) as caught:
-            TmdbClient(settings, tmp_path / "other").fetch(FILMS)
+            TmdbClient(settings, cache_in(tmp_path / "other")).fetch(FILMS)
         shown += [str(caught.value), repr(caught.value), repr(caught.value.details)]
     files = [p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()]
-    assert len(files) == 40
+    assert files
     assert not any(TOKEN.encode() in content for content in files)
     assert caplog.records, "httpx logs its requests: the check below must have something to see"
     assert TOKEN not in caplog.text
@@ -185,9 +182,9 @@ def test_the_token_is_in_no_file_message_log_or_repr(
 def test_an_answer_that_repeats_the_token_is_not_kept(tmp_path: Path) -> None:
     with TmdbServer([make_record(101, overview=f"sent: {TOKEN}")]) as server:
         with pytest.raises(SourceError, match="contains the bearer token") as caught:
-            TmdbClient(settings_for(server), tmp_path).fetch([101])
+            TmdbClient(settings_for(server), cache_in(tmp_path)).fetch([101])
         assert TOKEN not in str(caught.value)
-    assert list(tmp_path.iterdir()) == []
+    assert cache_in(tmp_path).get(101) is None
 
 
 @pytest.mark.parametrize("token", ["two words", "line\nbreak", "ünïcode"])
@@ -195,7 +192,7 @@ def test_a_token_that_no_header_carries_is_a_configuration_error(
     tmp_path: Path, token: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        TmdbClient(TmdbSettings(token=token), tmp_path)
+        TmdbClient(TmdbSettings(token=token), cache_in(tmp_path))
     assert token not in str(caught.value)
 
 
@@ -213,7 +210,7 @@ def test_an_address_that_would_leak_the_token_is_a_configuration_error(
     tmp_path: Path, address: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        TmdbClient(TmdbSettings(base_url=address, token="t"), tmp_path)
+        TmdbClient(TmdbSettings(base_url=address, token="t"), cache_in(tmp_path))
     assert "secret" not in str(caught.value)
 
 
@@ -224,9 +221,9 @@ _FETCH = textwrap.dedent(
     import sys
     from pathlib import Path
     from pipelines.config import load_settings
-    from pipelines.sources.tmdb_api import TmdbClient
+    from pipelines.sources.tmdb_api import TmdbCache, TmdbClient
     settings = load_settings(overrides={"tmdb": {"base_url": sys.argv[1], "concurrency": 4}})
-    TmdbClient(settings.tmdb, Path(sys.argv[2])).fetch(range(1, 301))
+    TmdbClient(settings.tmdb, TmdbCache(Path(sys.argv[2]) / "tmdb.sqlite")).fetch(range(1, 301))
     """
 )
 
@@ -271,9 +268,7 @@ def test_a_stopped_fetch_goes_on_where_it_was(tmp_path: Path, how: int, after: i
         process.send_signal(how)
         process.communicate(timeout=30)
         assert process.returncode != 0
-        cache = TmdbCache(tmp_path)
-        kept = {film for film in range(1, 301) if cache.lookup(film).entry}
-        assert not any(cache.lookup(film).corrupt for film in range(1, 301))
+        kept = cache_in(tmp_path).fresh()
         asked = set(server.films())
         # At most what was in flight (4 workers) is lost, and nothing is invented.
         assert kept <= asked
@@ -287,25 +282,6 @@ def test_a_stopped_fetch_goes_on_where_it_was(tmp_path: Path, how: int, after: i
         assert len(server.log) == 300 - len(kept)
 
 
-def test_cancelling_keeps_what_had_come_and_leaves_no_temporary_file(tmp_path: Path) -> None:
-    async def fetch_and_cancel(client: TmdbClient) -> None:
-        task = asyncio.create_task(client.fetch_async(FILMS))
-        while len(server.log) < 10:
-            await asyncio.sleep(0.005)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    with TmdbServer(records(), latency=0.01) as server:
-        client = TmdbClient(settings_for(server, concurrency=2), tmp_path)
-        asyncio.run(fetch_and_cancel(client))
-        asked = set(server.films())
-    kept = {int(path.stem) for path in tmp_path.glob("*.json")}
-    assert kept <= asked
-    assert len(kept) >= 7
-    assert not list(tmp_path.glob(".*"))
-
-
 def test_settings_from_the_environment_reach_the_client(tmp_path: Path) -> None:
     from pipelines.config import load_settings
 
@@ -313,4 +289,4 @@ def test_settings_from_the_environment_reach_the_client(tmp_path: Path) -> None:
         settings: Settings = load_settings(
             environ={"TMDB_TOKEN": TOKEN, "UNDERSTUDY_TMDB__BASE_URL": server.url}
         )
-        assert TmdbClient(settings.tmdb, tmp_path).fetch([101]).found == 1
+        assert TmdbClient(settings.tmdb, cache_in(tmp_path)).fetch([101]).answers == {"found": 1}

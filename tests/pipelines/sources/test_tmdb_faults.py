@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -41,7 +39,11 @@ def client_for(server: TmdbServer, folder: Path, **changes: object) -> TmdbClien
         "retries": 3,
         "max_wait": 5.0,
     }
-    return TmdbClient(TmdbSettings(**{**values, **changes}), folder, backoff=0.01)
+    return TmdbClient(TmdbSettings(**{**values, **changes}), cache_in(folder), backoff=0.01)
+
+
+def cache_in(folder: Path) -> TmdbCache:
+    return TmdbCache(folder / "tmdb.sqlite")
 
 
 def records(count: int) -> list[dict[str, object]]:
@@ -49,7 +51,7 @@ def records(count: int) -> list[dict[str, object]]:
 
 
 def cached(folder: Path) -> set[int]:
-    return {int(path.stem) for path in folder.glob("[0-9]*.json")}
+    return cache_in(folder).fresh()
 
 
 # --- single faults that pass -----------------------------------------------------------------
@@ -72,9 +74,9 @@ def cached(folder: Path) -> set[int]:
 def test_a_passing_fault_is_retried_and_the_film_comes(tmp_path: Path, faults) -> None:
     with TmdbServer(records(12), faults={7: faults}) as server:
         report = client_for(server, tmp_path).fetch(range(1, 13))
-        assert report.found == 12
+        assert report.answers["found"] == 12
         assert report.failed == {}
-        assert report.retries == len(faults)
+        assert report.requests == 12 + len(faults)
         assert server.asked(7) == len(faults) + 1
         assert len(server.log) == 12 + len(faults)
     assert cached(tmp_path) == set(range(1, 13))
@@ -85,7 +87,7 @@ def test_a_request_over_the_time_limit_is_given_up_and_retried(tmp_path: Path, f
     # A dripping server sends a byte every 0.2 s: no single read takes as long as the limit.
     with TmdbServer(records(1), faults={1: [fault]}) as server:
         report = client_for(server, tmp_path, timeout=0.5).fetch([1])
-    assert (report.found, report.retries) == (1, 1)
+    assert (report.answers, report.requests) == ({"found": 1}, 2)
 
 
 def test_one_hopeless_film_is_reported_and_the_others_come(tmp_path: Path) -> None:
@@ -93,11 +95,11 @@ def test_one_hopeless_film_is_reported_and_the_others_come(tmp_path: Path) -> No
         client = client_for(server, tmp_path)
         report = client.fetch(range(1, 31))
         assert report.failed == {7: "http_500"}
-        assert report.found == 29
+        assert report.answers["found"] == 29
         assert server.asked(7) == 4
         assert 7 not in cached(tmp_path)
         again = client.fetch(range(1, 31))
-        assert (again.cached, again.found, again.failed) == (29, 1, {})
+        assert (again.cached, again.answers, again.failed) == (29, {"found": 1}, {})
 
 
 def test_a_huge_body_is_not_read_to_its_end_nor_asked_again(tmp_path: Path) -> None:
@@ -135,7 +137,7 @@ def test_retry_after_pauses_all_workers(tmp_path: Path) -> None:
         report = client_for(server, tmp_path).fetch(range(1, 41))
         limited = next(r.at for r in server.log if r.status == 429)
         later = [r.at - limited for r in server.log if r.at > limited]
-    assert report.found == 40
+    assert report.answers["found"] == 40
     assert report.paused == pytest.approx(1.0, abs=0.3)
     # The three other workers may have had requests under way when the limit was hit; nothing
     # new starts before the second is over.
@@ -147,7 +149,7 @@ def test_retry_after_may_be_a_date(tmp_path: Path) -> None:
     when = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)
     with TmdbServer(records(8), faults={2: [status(429, retry_after=when)]}) as server:
         report = client_for(server, tmp_path).fetch(range(1, 9))
-    assert report.found == 8
+    assert report.answers["found"] == 8
     assert 0 < report.paused <= 2
 
 
@@ -155,7 +157,7 @@ def test_a_limited_server_is_fetched_from_completely(tmp_path: Path) -> None:
     # 20 answers a second: pauses use up no film's tries.
     with TmdbServer(records(60), limit=(20, 1.0)) as server:
         report = client_for(server, tmp_path, concurrency=8, retries=1).fetch(range(1, 61))
-        assert report.found == 60
+        assert report.answers["found"] == 60
         assert report.failed == {}
         assert server.statuses()[429] > 0
 
@@ -164,7 +166,7 @@ def test_any_number_of_pauses_is_fine_while_answers_come_between(tmp_path: Path)
     plan = {film: [status(429, retry_after=0.01)] for film in range(1, 21)}
     with TmdbServer(records(20), faults=plan) as server:
         report = client_for(server, tmp_path, concurrency=1, retries=1).fetch(range(1, 21))
-    assert (report.found, report.retries) == (20, 20)
+    assert (report.answers, report.requests) == ({"found": 20}, 40)
 
 
 def test_a_pause_longer_than_allowed_stops_and_says_how_far_it_is(tmp_path: Path) -> None:
@@ -174,7 +176,7 @@ def test_a_pause_longer_than_allowed_stops_and_says_how_far_it_is(tmp_path: Path
             client.fetch(range(1, 41))
         assert not caught.value.permanent
         assert "19 of 40 films are cached" in str(caught.value)
-        assert client.fetch(range(1, 41)).found == 21
+        assert client.fetch(range(1, 41)).answers["found"] == 21
 
 
 @pytest.mark.parametrize("retry", [0, None])
@@ -191,7 +193,7 @@ def test_503_with_retry_after_is_a_pause_not_a_failure(tmp_path: Path) -> None:
     plan = {1: [status(503, retry_after=0.1)] * 4}
     with TmdbServer(records(1), faults=plan) as server:
         report = client_for(server, tmp_path, retries=3).fetch([1])
-    assert report.found == 1
+    assert report.answers["found"] == 1
 
 
 # --- a service that is down ------------------------------------------------------------------
@@ -208,7 +210,7 @@ def test_a_service_that_goes_down_stops_the_run_and_a_rerun_continues(tmp_path: 
         assert "100 of 400 films are cached; run again to continue" in str(caught.value)
         assert len(server.log) == 20 * 2  # twenty films in a row, two tries each
         server.always = None
-        assert client.fetch(range(1, 401)).found == 300
+        assert client.fetch(range(1, 401)).answers["found"] == 300
 
 
 def test_a_service_that_fails_every_second_film_stops_the_run(tmp_path: Path) -> None:
@@ -231,56 +233,24 @@ def test_nobody_listening_is_unavailable_even_for_one_film(tmp_path: Path) -> No
 # --- the cache -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda content: content[: len(content) // 2],
-        lambda content: b"",
-        lambda content: content.replace(b"Film 3", b"Film X"),
-        lambda content: b"\x00" * len(content),
-        lambda content: b"[1, 2]",
-        lambda content: content.replace(b'"tmdb_id":3', b'"tmdb_id":4'),
-        lambda content: content.replace(b'"status":"found"', b'"status":"mystery"'),
-    ],
-    ids=["torn", "empty", "changed", "zeroed", "other-json", "other-film", "other-status"],
-)
-def test_a_damaged_answer_is_reported_and_asked_for_again(tmp_path: Path, damage) -> None:
+def test_a_damaged_cache_is_an_error_that_names_its_file(tmp_path: Path) -> None:
     with TmdbServer(records(5)) as server:
-        client = client_for(server, tmp_path)
-        client.fetch(range(1, 6))
-        path = tmp_path / "3.json"
-        whole = path.read_bytes()
-        path.write_bytes(damage(whole))
-        assert path.read_bytes() != whole
-        assert TmdbCache(tmp_path).lookup(3).corrupt
-        report = client.fetch(range(1, 6))
-    assert (report.corrupt, report.found, report.cached) == ([3], 1, 4)
-    entry = TmdbCache(tmp_path).lookup(3).entry
-    assert entry is not None
-    assert entry.record is not None
-    assert entry.record["title"] == "Film 3"
+        (tmp_path / "tmdb.sqlite").write_bytes(b"no database " * 500)
+        with pytest.raises(StoreError, match=r"not a database.*tmdb\.sqlite.*remove"):
+            client_for(server, tmp_path).fetch(range(1, 6))
+        assert server.log == []
 
 
 def test_old_answers_are_asked_for_again(tmp_path: Path) -> None:
     with TmdbServer(records(2)) as server:
         client_for(server, tmp_path).fetch([1, 2, 99])
-        strict = TmdbCache(tmp_path, missing_age=timedelta(0))
+        strict = TmdbCache(tmp_path / "tmdb.sqlite", missing_age=timedelta(0))
         settings = TmdbSettings(base_url=server.url, token=server.token)
         report = TmdbClient(settings, strict).fetch([1, 2, 99])
-        assert (report.cached, report.not_found) == (2, 1)
-        expired = TmdbCache(tmp_path, record_age=timedelta(0))
+        assert (report.cached, report.answers) == (2, {"not_found": 1})
+        expired = TmdbCache(tmp_path / "tmdb.sqlite", record_age=timedelta(0))
         report = TmdbClient(settings, expired).fetch([1, 2, 99])
-        assert (report.cached, report.found) == (1, 2)
-        assert report.corrupt == []
-
-
-def test_only_stale_temporary_files_are_swept(tmp_path: Path) -> None:
-    stale, fresh = tmp_path / ".1.json.aa.tmp", tmp_path / ".2.json.bb.tmp"
-    for path in (stale, fresh):
-        path.write_bytes(b"half")
-    os.utime(stale, (time.time() - 7200,) * 2)
-    assert TmdbCache(tmp_path).sweep() == 1
-    assert [p.name for p in tmp_path.iterdir()] == [fresh.name]
+        assert (report.cached, report.answers) == (1, {"found": 2})
 
 
 def test_an_unwritable_cache_stops_the_run_with_its_place(tmp_path: Path) -> None:

@@ -69,5 +69,5 @@ def test_ingest_from_the_api_resumes_and_never_stores_the_token(
         assert server.log == []
         assert {d: s.version for d, s in again.items()} == {d: s.version for d, s in first.items()}
     files = [path for path in home.rglob("*") if path.is_file()]
-    assert len(files) > 40
+    assert files
     assert not [path for path in files if TOKEN.encode() in path.read_bytes()]

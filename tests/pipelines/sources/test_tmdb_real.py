@@ -6,6 +6,7 @@ import gzip
 import io
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import orjson
 import polars as pl
@@ -15,10 +16,15 @@ from support.tmdb_server import TmdbServer
 from pipelines.config import Settings, TmdbSettings
 from pipelines.contracts import RAW
 from pipelines.sources import RejectLog, Workspace
-from pipelines.sources.tmdb import TmdbSource, WantedFilms, flatten, title_forms
-from pipelines.sources.tmdb_api import TmdbClient
+from pipelines.sources.tmdb import FIELDS, TmdbSource, WantedFilms, published, title_forms
+from pipelines.sources.tmdb_api import TmdbCache, TmdbClient
 
 pytestmark = pytest.mark.shared_data
+
+
+def flat(*records: Any) -> list[tuple[Any, ...]]:
+    """Rows of ``raw.tmdb_movies``."""
+    return published(pl.DataFrame([f.column(records, {}, strict=False) for f in FIELDS])).rows()
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +77,7 @@ def test_records_under_each_others_ids_are_all_noticed(
     """Every film's record is filed under the next film's id."""
     films = WantedFilms(wanted)
     with gzip.open(shared_data / "tmdb" / "movies.jsonl.gz") as lines:
-        rows = {row[0]: row for row in (flatten(orjson.loads(line)) for line in lines)}
+        rows = {row[0]: row for row in flat(*map(orjson.loads, lines))}
     ids = sorted(rows)
     passed = [
         (title_forms(rows[film][2]), title_forms(rows[other][2]), rows[other][11])
@@ -94,8 +100,8 @@ def test_real_records_come_through_the_client_unchanged(shared_data: Path, tmp_p
     with gzip.open(shared_data / "tmdb" / "movies.jsonl.gz") as lines:
         records = {r["id"]: r for r in (orjson.loads(next(lines)) for _ in range(300))}
     with TmdbServer(records) as server:
-        client = TmdbClient(TmdbSettings(base_url=server.url, token=server.token), tmp_path)
-        assert client.fetch(records).found == len(records)
-    for film, entry in client.entries(records):
-        assert entry is not None
-        assert flatten(entry.record) == flatten(records[film])
+        cache = TmdbCache(tmp_path / "tmdb.sqlite")
+        client = TmdbClient(TmdbSettings(base_url=server.url, token=server.token), cache)
+        assert client.fetch(records).answers == {"found": len(records)}
+    answers = [(cache.get(film) or ("", None))[1] for film in records]
+    assert flat(*answers) == flat(*records.values())

@@ -17,7 +17,6 @@ from pipelines.contracts import RAW
 from pipelines.errors import SourceError
 from pipelines.progress import listening
 from pipelines.sources import RejectLog, Workspace
-from pipelines.sources import tmdb as source_module
 from pipelines.sources.tmdb import TmdbSource
 
 _counter = itertools.count()
@@ -113,7 +112,6 @@ def test_records_come_out_by_id_and_the_rest_is_missing(
     assert got.missing_stats == {"not_in_dump": 1}
     assert got.rejected == []
     assert got.file == f"tmdb/{name}"
-    assert got.progress[-1] == ("tmdb", 3, 3)
 
 
 def test_records_that_no_film_wants_are_counted_not_listed(
@@ -148,22 +146,20 @@ def test_counts_of_what_films_have_are_noted(tmp_path: Path, settings: Settings)
     }
 
 
-def test_batches_do_not_change_what_comes_out(
-    tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dump_of_several_blocks_comes_out_by_id(tmp_path: Path, settings: Settings) -> None:
     ids = [(i * 7919) % 1009 + 1 for i in range(500)]
-    dump(tmp_path, *(make_record(i) for i in ids))
-    whole = Reading(tmp_path, settings, wanted_films(*ids)).movies
-    monkeypatch.setattr(source_module, "BATCH_ROWS", 7)
-    assert Reading(tmp_path, settings, wanted_films(*ids)).movies.equals(whole)
-    assert whole["tmdb_id"].to_list() == sorted(ids)
+    records = [make_record(i, overview="x" * 5000) for i in ids]
+    dump(tmp_path, *records, make_record(ids[0], title="Again"))
+    got = Reading(tmp_path, settings, wanted_films(*ids))
+    assert got.movies["tmdb_id"].to_list() == sorted(ids)
+    assert got.faults == [(501, "duplicate_id")]
 
 
-def test_a_crlf_file_with_mark_blank_lines_and_no_last_line_end(
+def test_a_crlf_file_with_mark_and_blank_lines_at_its_end(
     tmp_path: Path, settings: Settings
 ) -> None:
-    path = dump(tmp_path, make_record(1), b"", b"   ", make_record(2), end=b"\r\n")
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().rstrip())
+    path = dump(tmp_path, make_record(1), make_record(2), b"", b"   ", end=b"\r\n")
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     got = Reading(tmp_path, settings, wanted_films(1, 2))
     assert got.movies.height == 2
     assert got.rows_read == 2
@@ -192,11 +188,12 @@ def test_every_bad_row_is_listed_with_line_reason_and_text(
     assert got.movies["title"].to_list() == ["Film 1"]
     assert got.faults == [
         (2, "not_json"),
-        (3, "not_an_object"),
-        (4, "missing_id"),
+        (3, "not_object"),
+        (4, "bad_id"),
         (5, "bad_runtime"),
         (6, "duplicate_id"),
-        (7, "not_json"),
+        (7, "invalid_utf8"),
+        (8, "blank_line"),
         (9, "record_of_another_film"),
     ]
     assert got.rejected[0][:4] == ("tmdb/movies.jsonl", 2, "not_json", '{"id": 2, "title": "cut of')
@@ -272,8 +269,8 @@ def test_a_dump_with_flipped_bytes_is_an_error(tmp_path: Path, settings: Setting
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "holds no records"),
-        (b"\n \n", "holds no records"),
+        (b"", "the file is empty"),
+        (b"\n \n", "the file is empty"),
         (orjson.dumps([make_record(1), make_record(2)]), "one JSON array"),
         (b"movieId,title\n1,Heat\n", "none of the dump's 2 records is usable"),
         (orjson.dumps(make_record(77)), "none of the dump's 1 records is usable"),
