@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 
 import orjson
 import pytest
@@ -12,26 +11,19 @@ from typer.testing import CliRunner
 
 from pipelines.cli.main import app
 from pipelines.errors import ReleaseError
+from pipelines.packaged import SAMPLE_HOME
 from sim import Release, open_release
+from sim.agents import match_people
 from sim.recommenders import Leaderboard, leaderboard, open_recommender
 
-USERS = [f"ml-user:{n}" for n in range(1, 9)]
-
 
 @pytest.fixture(scope="module")
-def matched_home(small: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with a release whose personas stand for eight people."""
-    home = tmp_path_factory.mktemp("board") / "home"
-    small.build(home, without=("persona_embeddings",), replace=small.matched_frames(USERS))
-    return home
-
-
-@pytest.fixture(scope="module")
-def board(matched_home: Path) -> Leaderboard:
+def board() -> Leaderboard:
     """Four recommenders, of which one reads what personas like."""
     names = ("popular", "random", "content", "mean-rating")
     recommenders = {name: partial(open_recommender, name) for name in names}
-    return leaderboard(open_release("movies", home=matched_home), recommenders, k=3)
+    release, _ = match_people(open_release(home=SAMPLE_HOME))
+    return leaderboard(release, recommenders, users=60, k=10)
 
 
 def test_scale_runs_from_random_to_oracle(board: Leaderboard) -> None:
@@ -63,13 +55,15 @@ def test_release_without_matched_personas_is_refused(release: Release) -> None:
         leaderboard(release, {"random": partial(open_recommender, "random")}, k=3)
 
 
-def test_command_ranks_all_recommenders_and_one_more(matched_home: Path, tmp_path: Path) -> None:
+@pytest.mark.pipeline
+def test_command_ranks_all_recommenders_and_one_more(tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(
         "from sim.recommenders import MeanRatingRecommender\n\n"
         "class Mine(MeanRatingRecommender):\n    name = 'mine'\n"
     )
-    words = ["leaderboard", "--home", str(matched_home), "-r", f"{mine}:Mine", "--k", "3", "--json"]
+    home = str(SAMPLE_HOME)
+    words = ["leaderboard", "--home", home, "-r", f"{mine}:Mine", "--users", "20", "--json"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     shown = orjson.loads(result.stdout)
