@@ -103,11 +103,11 @@ class Lists:
         return cls(user, item, rating, who, weights.astype(np.float64), group)
 
     def shuffled(self, seed: int = 0) -> Lists:
-        """The same with the ratings of each item shuffled among the lists that hold it."""
+        """A control: ratings of each item shuffled among the lists that hold it, without draws."""
         order = np.lexsort((np.random.default_rng(seed).random(len(self.item)), self.item))
         rating = np.empty_like(self.rating)
         rating[np.argsort(self.item, kind="stable")] = self.rating[order]
-        return replace(self, rating=rating)
+        return replace(self, rating=rating, weights=self.weights[:0])
 
     def drawn(self, sums: Floats, figure: Callable[[Floats], Floats], needed: str) -> Drawn:
         """A figure of sums over lists, given these sums per list, of shape (lists, columns).

@@ -178,7 +178,8 @@ def figures(chosen, scored, **more):
     tables, rater, _ = chosen
     people, plan, scores = scored
     named = {name: tables[name] for name in ("items", "interactions", "splits")}
-    found = population_report(scores, personas=people, rater=rater, plan=plan, **named, **more)
+    inputs = {"personas": people, "rater": rater, "plan": plan} | named | more
+    found = population_report(scores, draws=50, **inputs)
     return {row["figure"]: row for row in found.table.iter_rows(named=True)}
 
 
