@@ -310,7 +310,7 @@ def _ratings(c: Configuration) -> dict[str, dict[str, float]]:
 def write_report(result: SuiteResult, folder: Path) -> dict[str, Path]:
     """Write a suite's report and return its files by kind.
 
-    ``<suite>.md``, ``.csv`` and ``.html``, ``<suite>-paired.csv``, and the pictures
+    ``<suite>.md``, ``.csv``, ``.html`` and ``.json``, ``<suite>-paired.csv``, and the pictures
     ``<suite>-scores.png`` and ``<suite>-ratings.png``; ``<suite>-options.md`` of a full grid.
     """
     name = result.suite.domain
