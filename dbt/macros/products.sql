@@ -1,6 +1,6 @@
-{# Whether a category, by file name, is one of products. #}
+{# Whether a category, by file name, is one of products: books and films are other domains. #}
 {% macro is_product(column) -%}
-{{ column }} not in ({% for name in var('products_excluded') %}'{{ name }}', {% endfor %}'')
+{{ column }} not in ('Books', 'Kindle_Store', 'Movies_and_TV', '')
 {%- endmacro %}
 
 {# The levels before the first one that can't be a category's name: in the 2018 files the selling

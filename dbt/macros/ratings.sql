@@ -29,14 +29,13 @@ greatest(1, cast(floor({{ count }} * {{ '%.6f' | format(share | float) }}::decim
 round({{ expression }}, 6)
 {%- endmacro %}
 
-{# Stars of a recommendation, by the minutes played (pipelines.config.GamesSettings); the middle ones
-   where they are not known. #}
+{# Stars of a recommendation, by the minutes played: below 2 hours, up to which Steam refunds a game,
+   from 20 hours on, and between; the middle ones where they are not known. A long playtime does not
+   make a game that is not recommended a good one. #}
 {% macro verdict(recommended, minutes) -%}
 cast(case
-    when {{ minutes }} < {{ var('games_hours')[0] | float }} * 60
-        then case when {{ recommended }} then {{ var('games_recommended')[0] }} else {{ var('games_not_recommended')[0] }} end
-    when {{ minutes }} >= {{ var('games_hours')[1] | float }} * 60
-        then case when {{ recommended }} then {{ var('games_recommended')[2] }} else {{ var('games_not_recommended')[2] }} end
-    else case when {{ recommended }} then {{ var('games_recommended')[1] }} else {{ var('games_not_recommended')[1] }} end
+    when {{ minutes }} < 2 * 60 then case when {{ recommended }} then 3 else 1 end
+    when {{ minutes }} >= 20 * 60 then case when {{ recommended }} then 5 else 2 end
+    else case when {{ recommended }} then 4 else 2 end
 end as double)
 {%- endmacro %}

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from pipelines.config._base import Section, Share
 
 #: Upper ends of the first two of three tiers, as shares of all users.
 Ends = tuple[Share, Share]
-Stars = Annotated[int, Field(ge=1, le=5)]
 
 
 class AmazonData(Section):
@@ -170,26 +169,8 @@ class BooksSettings(Section):
 
 
 class GamesSettings(Section):
-    """Conversion of Steam reviews into ratings from 1 to 5.
+    """Steam's reviews, whose verdicts become ratings from 1 to 5 (``dbt/macros/ratings.sql``)."""
 
-    Steam's users recommend a game or not; how long they played says how much. The three ratings
-    of a verdict are for little, some and much time; without the optional file of times, or for a
-    game that is not in it, the middle one is taken.
-    """
-
-    hours: tuple[float, float] = Field(
-        (2.0, 20.0),
-        description="Hours played at which `some` and `much` playtime begin; Steam refunds a game "
-        "up to the first.",
-    )
-    recommended: tuple[Stars, Stars, Stars] = Field(
-        (3, 4, 5), description="Ratings of a recommended game (stars), by time played."
-    )
-    not_recommended: tuple[Stars, Stars, Stars] = Field(
-        (1, 2, 2),
-        description="Ratings of a game that is not recommended (stars), by time played; a long "
-        "playtime does not make it a good rating.",
-    )
     review_year: int | None = Field(
         None,
         ge=2003,
@@ -199,26 +180,10 @@ class GamesSettings(Section):
         "counted.",
     )
 
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        if not 0 < self.hours[0] < self.hours[1]:
-            raise ValueError("hours: the second must be more than the first")
-        for ratings in (self.recommended, self.not_recommended):
-            if list(ratings) != sorted(ratings):
-                raise ValueError("more time played must not make a rating lower")
-        if any(no >= yes for no, yes in zip(self.not_recommended, self.recommended, strict=True)):
-            raise ValueError("a recommended game must be rated above one that is not")
-        return self
-
 
 class ProductsSettings(Section):
     """Product choice sets (BIEL, section 4 and appendix C)."""
 
-    excluded: tuple[str, ...] = Field(
-        ("Books", "Kindle_Store", "Movies_and_TV"),
-        description="Amazon categories, by file name, that are not products here: books and films "
-        "are separate domains.",
-    )
     sample: int = Field(
         100_000,
         ge=0,
@@ -242,14 +207,4 @@ class ProductsSettings(Section):
         ge=2,
         description="Maximum products of a choice set shown to shoppers (count; BIEL's mean); "
         "larger sets are sampled with the seed.",
-    )
-    min_similarity: Share = Field(
-        0.5,
-        description="Minimum similarity of two names of which one has all words of the other, or "
-        "contains it (rapidfuzz's ratio, 0-1).",
-    )
-    bridge_first: bool = Field(
-        True,
-        description="Whether a path may begin below the tree's top level if exactly one category "
-        "matches its first level.",
     )

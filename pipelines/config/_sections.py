@@ -372,9 +372,6 @@ class GraphSettings(Section):
     top_k: int = Field(
         50, ge=1, le=1000, description="Neighbours per item in the table of similar items (count)."
     )
-    max_path_length: int = Field(
-        4, ge=2, le=4, description="Maximum length of a meta-path (relations; SimUSER D)."
-    )
     raters_per_item: int = Field(
         5000,
         ge=1,
@@ -483,13 +480,6 @@ class MatchingSettings(Section):
         le=1_000,
         description="Other users with one list each that candidates rate (count).",
     )
-    temperature: float = Field(
-        1.0,
-        ge=0,
-        le=2,
-        description="Sampling temperature of a model's candidates and summaries; ratings are "
-        "expectations.",
-    )
     seed: int = Field(
         17, ge=0, description="Seed of folds, lists, candidates and the sample of users."
     )
@@ -541,13 +531,6 @@ class TrainingSettings(Section):
         description="Discount factor. 0 by default: recommendations do not change how long a "
         "persona stays, so later ratings only add noise; SUBER has 0.975.",
     )
-    components: int = Field(
-        16,
-        ge=1,
-        le=4096,
-        description="Maximum principal components of the text vectors among the features of items "
-        "and personas (count).",
-    )
     length_limit: int = Field(200, ge=1, le=10_000, description="Longest episode (steps).")
     leave_probability: Share = Field(
         0.025, description="Probability that a persona leaves after a step (SUBER's code)."
@@ -555,7 +538,6 @@ class TrainingSettings(Section):
     retriever: Literal["none", "recent", "features", "embedding", "graph"] = Field(
         "recent", description="How past items are selected for the rater."
     )
-    retrieved: int = Field(10, ge=0, le=1_000, description="Past items selected (count).")
     scale_reward: bool = Field(
         True,
         description="Train on rewards from -1 to 1 instead of ratings; the best policy is the "
@@ -647,9 +629,6 @@ class SurrogateSettings(Section):
     hold_out_items: Share = Field(
         0.05, description="Share of items, by hash, whose pairs are all held out."
     )
-    hold_out_pairs: Share = Field(
-        0.05, description="Share of the other pairs that are held out, by hash."
-    )
     rounds: int = Field(
         0,
         ge=0,
@@ -704,23 +683,8 @@ class DialogueSettings(Section):
         description="Temperature of the statistical customer's answers (points); 0: the most "
         "probable answer.",
     )
-    delta: float = Field(
-        5.0,
-        ge=-100,
-        le=100,
-        description="Advantage of *no preference* over the mean value of a facet (points).",
-    )
     unfaithful: Share = Field(
         0.0, description="Share of the statistical customer's answers that are wrong."
-    )
-    types: int = Field(
-        350,
-        ge=1,
-        le=100_000,
-        description="Maximum train personas in a statistical agent's belief (count).",
-    )
-    question_cost: float = Field(
-        0.5, ge=0, le=100, description="Expected gain below which `dp` stops asking (points)."
     )
 
 
@@ -777,12 +741,6 @@ class RuntimeSettings(Section):
         "`native` uses all instructions of this processor, and its tables are "
         "different builds. Read when a process starts, from the environment only: "
         "UNDERSTUDY_RUNTIME__INSTRUCTIONS.",
-    )
-    embed_batch: int = Field(
-        64,
-        ge=1,
-        description="Texts per batch (count) for encoders other than the bundled one, which "
-        "encodes each text separately.",
     )
     ui_port: int = Field(3000, ge=1, le=65535, description="Port of the Dagster UI.")
     automation: bool = Field(

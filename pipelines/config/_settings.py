@@ -60,6 +60,16 @@ _REPLACED = {
     "runtime.lanes": "set runtime.executor=multiprocess and runtime.processes instead",
     "scoring.shards": "leave it out: a cohort is scored in one pass",
     "product_scoring.shards": "leave it out: a cohort is scored in one pass",
+    **dict.fromkeys(
+        (
+            *("games.hours", "games.recommended", "games.not_recommended"),
+            *("products.excluded", "products.min_similarity", "products.bridge_first"),
+            *("training.components", "training.retrieved", "surrogate.hold_out_pairs"),
+            *("dialogue.delta", "dialogue.types", "dialogue.question_cost"),
+            *("graph.max_path_length", "matching.temperature", "runtime.embed_batch"),
+        ),
+        "leave it out: it is what its default was",
+    ),
 }
 
 #: Characters of a refused value that its error shows (count).

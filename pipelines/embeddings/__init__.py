@@ -42,5 +42,5 @@ def load_embedder(settings: EmbeddingSettings, runtime: RuntimeSettings) -> Embe
     if (settings.model, settings.dtype) == (BUNDLED, "float32"):
         return BundledEmbedder(threads=runtime.threads)
     return SentenceTransformersEmbedder(
-        settings.model, dtype=settings.dtype, batch=runtime.embed_batch, threads=runtime.threads
+        settings.model, dtype=settings.dtype, threads=runtime.threads
     )

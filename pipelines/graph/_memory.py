@@ -596,7 +596,7 @@ class GraphMemory:
         triple fits the schema or vectors differ in length.
         """
         settings = settings or GraphSettings()
-        paths = paths or load_metapaths(domain, settings.max_path_length)
+        paths = paths or load_metapaths(domain)
         kind = paths.items[0].start_type
         known = {kind: items["item_id"].to_list(), "User": list(users)}
         index = GraphIndex.from_triples(triples, domain, nodes=known)

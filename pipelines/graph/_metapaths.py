@@ -82,7 +82,7 @@ class MetaPaths:
 def load_metapaths(domain: str, max_length: int = MAX_LENGTH) -> MetaPaths:
     """The declared meta-paths of a domain.
 
-    Paths of more than ``max_length`` relations (``graph.max_path_length``) are left out.
+    Paths of more than ``max_length`` relations are left out.
 
     Raises ConfigError if the domain has no paths, if none is that short, or if a path is wrong:
     which path, which step, and what would be possible there.

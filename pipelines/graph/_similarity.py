@@ -58,8 +58,8 @@ class SimilarItems:
     blocks nor the order of rows or threads changes the result.
 
     ``triples`` are of the `graph_triples` contract, frames or scans; without ``embeddings``
-    (``item_id, vector``) paths alone count. Paths are all of the domain's up to
-    ``settings.max_path_length`` unless given.
+    (``item_id, vector``) paths alone count. Paths are all of the domain's unless
+    given.
 
     Raises ContractError if no triple fits the domain's schema or the vectors' lengths differ.
     """
@@ -78,7 +78,7 @@ class SimilarItems:
         index = GraphIndex.from_triples(
             triples, domain, nodes={item_type: vectors.ids}, raters=settings.raters_per_item
         )
-        chosen = paths or load_metapaths(domain, settings.max_path_length)
+        chosen = paths or load_metapaths(domain)
         self._job = _Job(PathSim(index, chosen), vectors.aligned(index.ids(item_type)), settings)
 
     def __len__(self) -> int:

@@ -39,6 +39,8 @@ _SCALE = SCALES["1-10"]
 #: Seeds that every server takes: 31 bits.
 _SEED_BITS = 0x7FFF_FFFF
 _TASTE, _CANDIDATE = 31, 32
+#: Sampling temperature of candidates and summaries; ratings are expectations.
+_TEMPERATURE = 1.0
 
 
 class ModelMatcher(Asking):
@@ -92,7 +94,7 @@ class ModelMatcher(Asking):
         domain = self._history.domain
         profiles = taste_profiles(self._history, users)
         out = [Taste(taste_text(p, domain), "statistical", "engine_error") for p in profiles]
-        sampling = Sampling(self._settings.temperature, max_tokens=self._longest[0])
+        sampling = Sampling(_TEMPERATURE, max_tokens=self._longest[0])
 
         def requests() -> Iterator[Request]:
             for n, user in enumerate(users):
@@ -124,7 +126,7 @@ class ModelMatcher(Asking):
             for n in range(len(users))
             for c in range(count)
         ]
-        sampling = Sampling(self._settings.temperature, max_tokens=self._longest[1])
+        sampling = Sampling(_TEMPERATURE, max_tokens=self._longest[1])
 
         def requests() -> Iterator[Request]:
             for n, user in enumerate(users):

@@ -385,9 +385,7 @@ def choice_sets(items: pl.LazyFrame, tree: CategoryTree, settings: ProductsSetti
     drawn = sample_mask(frame["item_id"], frame["category"], settings.sample, settings.seed)
     frame = frame.with_columns(drawn, lacks=_first_lack(settings.essential, waived))
     asked = frame.filter(pl.col("drawn") & pl.col("lacks").is_null())
-    matcher = PathMatcher(
-        tree, min_similarity=settings.min_similarity, bridge_first=settings.bridge_first
-    )
+    matcher = PathMatcher(tree)
     per_route = asked.group_by("route").len().sort("route")
     routed = match_routes(per_route["route"].cast(pl.String), matcher)
     asked = asked.join(_outcomes(routed), on="route", how="left", maintain_order="left")

@@ -61,8 +61,9 @@ def check_rater(chosen: Rater | type[Any] | str) -> None:
     )
     offered = {"items": items, "item_stats": stats, "scale": SCALES["1-10"]}
     offered |= {"domain": "movies", "seed": 0}
-    opened = isinstance(chosen, str | type)
-    rater: Rater = RATERS.open(chosen, offered=offered) if opened else chosen
+    rater: Rater = chosen  # type: ignore[assignment]
+    if isinstance(chosen, str | type):
+        rater = RATERS.open(chosen, offered=offered)
 
     # Shape (pairs, answers), not negative, sum 1 where the status is ok, else NaN.
     whole = rater.rate(personas, items)

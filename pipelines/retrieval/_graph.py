@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pipelines.config import GraphSettings
 from pipelines.graph import GraphIndex, PathSim, load_metapaths
 from pipelines.retrieval._protocol import Floats, Ints, SimilarityRetriever
 
@@ -39,14 +38,13 @@ class GraphRetriever(SimilarityRetriever):
         items: pl.DataFrame,
         triples: pl.DataFrame | pl.LazyFrame,
         domain: str,
-        settings: GraphSettings | None = None,
     ) -> GraphRetriever:
         """A retriever over a `graph_triples` table; item n is row n of `items`.
 
         Raises ConfigError if the domain has no meta-paths, ContractError if no triple fits the
         domain.
         """
-        paths = load_metapaths(domain, (settings or GraphSettings()).max_path_length)
+        paths = load_metapaths(domain)
         kind = paths.items[0].start_type
         index = GraphIndex.from_triples(triples, domain, nodes={kind: items["item_id"].to_list()})
         known = index.codes(kind)

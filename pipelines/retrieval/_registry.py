@@ -69,7 +69,6 @@ def embedding_retriever(items: pl.DataFrame, item_embeddings: pl.DataFrame | Non
 
 def graph_retriever(items: pl.DataFrame, release: Any) -> Retriever:
     """Retriever by paths in the release's graph; ConfigError without one."""
-    from pipelines.config import GraphSettings
     from pipelines.retrieval._graph import GraphRetriever
 
     if release is None or "graph_triples" not in release:
@@ -80,11 +79,7 @@ def graph_retriever(items: pl.DataFrame, release: Any) -> Retriever:
         )
     triples = release["graph_triples"].lazy()
     dataset = getattr(release["graph_triples"], "dataset", "movies.graph_triples")
-    made = getattr(release, "settings", {}).get("graph", {})
-    known = {key: made[key] for key in GraphSettings.model_fields if key in made}
-    return GraphRetriever.of(
-        items, triples, dataset.rpartition(".")[0], GraphSettings.model_validate(known)
-    )
+    return GraphRetriever.of(items, triples, dataset.rpartition(".")[0])
 
 
 def open_retriever(

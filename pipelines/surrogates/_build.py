@@ -39,6 +39,8 @@ VISITED = "visited states"
 _STEPS, _SLATE, _RANDOM = 10, 50, 0.2
 #: Fewest answers that a surrogate is learned from.
 _MIN_PAIRS = 100
+#: Share of the other pairs that are held out, by hash.
+_HELD_PAIRS = 0.05
 #: Purposes of the draws by id, and share of the visiting personas that are judged.
 _HELD, _PAIR, _VISITOR, _JUDGED = 1, 2, 3, 0.2
 
@@ -171,7 +173,7 @@ def teach(
             hint="personas and items need genres or text vectors",
         )
     chance = uniform(settings.seed, combine(hashes[0][pairs.person], hashes[1][pairs.item]), _PAIR)
-    learned = (learned & (chance >= settings.hold_out_pairs))[usable]
+    learned = (learned & (chance >= _HELD_PAIRS))[usable]
     pairs = pairs.take(usable)
     train = pairs.take(learned)
     fit = fit_pairs(train, *columns, rank=settings.rank, sweeps=settings.sweeps, seed=settings.seed)

@@ -68,7 +68,6 @@ def dbt_vars(settings: Settings) -> dict[str, Any]:
     5
     """
     splits, traits, books = settings.splits, settings.traits, settings.books
-    games = settings.games
     return {
         "split_validation": splits.validation,
         "split_test": splits.test,
@@ -77,14 +76,10 @@ def dbt_vars(settings: Settings) -> dict[str, Any]:
         "trait_conformity": list(traits.conformity),
         "trait_diversity": list(traits.diversity),
         "trait_pickiness": list(traits.pickiness),
-        "games_hours": list(games.hours),
-        "games_recommended": list(games.recommended),
-        "games_not_recommended": list(games.not_recommended),
-        "games_review_year": games.review_year or 0,
+        "games_review_year": settings.games.review_year or 0,
         "books_categories": list(books.categories),
         "books_min_category_size": books.min_category_size,
         "books_full_catalogue": books.full_catalogue,
-        "products_excluded": list(settings.products.excluded),
     }
 
 

@@ -306,12 +306,9 @@ class DialogueContext:
             )
 
     def _agent(self, chosen: Configuration) -> Any:
-        own = self.settings.dialogue
         options: dict[str, Any] = {}
         if chosen.agent in _ASSUMING:
-            options = {"tau": own.tau, "delta": own.delta, "types": own.types}
-        if chosen.agent == "dp":
-            options["question_cost"] = own.question_cost
+            options = {"tau": self.settings.dialogue.tau}
         return open_agent(chosen.agent, settings=self.settings, **{**options, **chosen.options})
 
     def _customer(self, chosen: Configuration, agent: Any) -> Any:
@@ -327,6 +324,6 @@ def configured_customer(name: str, settings: Settings, **options: Any) -> Custom
     """A customer by name, whose answer model is that of the section ``dialogue``."""
     own = settings.dialogue
     if name == "statistical":
-        usual = {"tau": own.tau, "delta": own.delta, "unfaithful": own.unfaithful}
+        usual = {"tau": own.tau, "unfaithful": own.unfaithful}
         options = usual | options
     return open_customer(name, settings=settings, **options)

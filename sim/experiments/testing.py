@@ -18,7 +18,9 @@ def fresh(context: ExperimentContext, **changes: Any) -> ExperimentContext:
     """A context with the same release, home and settings that has opened nothing yet."""
     names = [f.name for f in fields(context) if not f.name.startswith("_")]
     same = {n: getattr(context, n) for n in names if n not in ("made", "reused", "seconds")}
-    return ExperimentContext(**(same | changes))
+    made = ExperimentContext(**(same | changes))
+    made.people = made.people or context.people  # people that were matched for it
+    return made
 
 
 def check_experiment(experiment: Experiment, context: ExperimentContext) -> Study:

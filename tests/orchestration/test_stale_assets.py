@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.night, pytest.mark.timeout(3_600)]
 MAX_WAVES = 14
 
 POLICY = "training/trained_policy"
-TRAINING = {"steps": 512, "seeds": [0], "components": 4, "length_limit": 20, "evaluate_every": 256}
+TRAINING = {"steps": 512, "seeds": [0], "length_limit": 20, "evaluate_every": 256}
 
 
 @dataclass

@@ -19,7 +19,7 @@ from sim.training import load_policy
 
 KEY = dg.AssetKey(["training", "trained_policy"])
 SMALL = {
-    "algo": "a2c", "steps": 512, "seeds": [0, 1, 2], "components": 4, "length_limit": 20,
+    "algo": "a2c", "steps": 512, "seeds": [0, 1, 2], "length_limit": 20,
     "evaluate_every": 256,
 }  # fmt: skip
 

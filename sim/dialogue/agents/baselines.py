@@ -108,8 +108,8 @@ class OracleAgent(_Seller):
     privileged = True
 
     def __init__(self, rater: str = "words", settings: Settings | None = None) -> None:
-        known = [n for n in RATERS if n not in ("ensemble", "replay")]
-        if rater in RATERS and rater not in known:
+        known = [n for n in RATERS.names() if n not in ("ensemble", "replay")]
+        if rater not in known and ":" not in rater:
             raise ConfigError(
                 "no such rater", where=f"agent oracle, rater {rater!r}", hint=nearest(rater, known)
             )

@@ -74,6 +74,16 @@ def test_replaced_setting_is_an_error_that_names_its_successor() -> None:
     )
 
 
+def test_removed_setting_in_a_file_is_named_on_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("games: {hours: [1, 2]}")
+    with pytest.raises(ConfigError) as caught:
+        load_settings(file)
+    assert str(caught.value) == (
+        f"games.hours is no longer a setting: {file} (leave it out: it is what its default was)"
+    )
+
+
 def test_an_unknown_key_in_a_file_names_the_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("personas: {cont: 5}\n", encoding="utf-8")

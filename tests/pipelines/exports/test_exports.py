@@ -253,7 +253,7 @@ def test_failed_export_leaves_nothing(generated: Release, tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="the export can't be written"):
         export_release(generated, "recbole", tmp_path / "file" / "rb")
-    with pytest.raises(ConfigError, match="nearest: recbole"):
+    with pytest.raises(ConfigError, match="did you mean recbole"):
         export_release(generated, "recbol", tmp_path / "rb")
 
 

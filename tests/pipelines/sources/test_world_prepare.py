@@ -117,8 +117,8 @@ def test_a_folder_that_is_missing_or_no_folder_is_named(tmp_path: Path) -> None:
         prepare_world(settings(tmp_path, folder=tmp_path / "file"))
 
 
-def test_an_unknown_source_or_dataset_lists_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"unknown source: 'imdb' \(one of movielens, tmdb"):
+def test_an_unknown_source_names_the_nearest_and_an_unknown_world_all(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"unknown source: 'imdb' \(did you mean tmdb"):
         open_source("imdb", Settings())
     # Settings refuse the name already; this guards callers that build them without checks.
     odd = settings(tmp_path)

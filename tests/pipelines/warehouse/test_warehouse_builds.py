@@ -338,7 +338,7 @@ def test_group_is_built_again_for_another_variable_of_its_own_or_another_source(
     assert dbt.up_to_date(splits={"test": 0.2}) is None
     assert dbt.up_to_date(books={"min_category_size": 7}) is None
     assert dbt.up_to_date("amazon", books={"min_category_size": 7}) is not None
-    assert dbt.up_to_date(games={"hours": [1.0, 2.0]}) is not None
+    assert dbt.up_to_date(games={"review_year": 2019}) is not None
     table = raw_store.current("raw.tmdb_missing")
     raw_store.commit(
         "raw.tmdb_missing", table.read().head(0), code_version="another", allow_empty=True

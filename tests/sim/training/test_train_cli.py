@@ -21,7 +21,7 @@ from sim.training._checkpoint import checkpoints
 
 SHORT = [
     "--algo", "a2c", "--steps", "320", "--seed", "0", "--users", "6", "--evaluate-every", "160",
-    "--set", "training.length_limit=20", "--set", "training.components=4",
+    "--set", "training.length_limit=20",
 ]  # fmt: skip
 
 
