@@ -8,8 +8,8 @@ from pipelines.config import ScoringSettings, ServingSettings
 from pipelines.llm.engines import Answer, Choice
 from pipelines.llm.engines.scripted import ScriptedEngine
 from pipelines.prompts import anchor_items
-from pipelines.raters import SCALES, LLMRater, Rater
-from pipelines.raters.testing import RaterContract
+from pipelines.raters import SCALES, LLMRater
+from pipelines.raters.testing import check_rater
 
 PERSONAS = pl.DataFrame(
     {
@@ -26,14 +26,10 @@ def user_text(request):
     return request.messages[-2].content
 
 
-class TestLike(RaterContract):
-    def make(self) -> Rater:
-        return LLMRater(ScriptedEngine(), SCALES["1-10"], question="like")
-
-
-class TestCompare(RaterContract):
-    def make(self) -> Rater:
-        return LLMRater(ScriptedEngine(), SCALES["one-ten"], domain="books", question="compare")
+@pytest.mark.parametrize(("question", "domain"), [("like", "movies"), ("compare", "books")])
+def test_questions_keep_what_is_required_of_a_rater(question, domain):
+    scale = SCALES["1-10" if question == "like" else "one-ten"]
+    check_rater(LLMRater(ScriptedEngine(), scale, domain=domain, question=question))
 
 
 def says(yes):
