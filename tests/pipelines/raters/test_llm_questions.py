@@ -26,10 +26,10 @@ def user_text(request):
     return request.messages[-2].content
 
 
-@pytest.mark.parametrize("domain", ["movies", "books"])
-@pytest.mark.parametrize("question", ["like", "compare"])
-def test_questions_conform(domain, question):
-    check_rater(LLMRater(ScriptedEngine(), SCALES["1-10"], domain=domain, question=question))
+@pytest.mark.parametrize(("question", "domain"), [("like", "movies"), ("compare", "books")])
+def test_questions_keep_what_is_required_of_a_rater(question, domain):
+    scale = SCALES["1-10" if question == "like" else "one-ten"]
+    check_rater(LLMRater(ScriptedEngine(), scale, domain=domain, question=question))
 
 
 def says(yes):
