@@ -47,6 +47,7 @@ _DISTRIBUTIONS: dict[Reading, str] = {
     "none": "not readable ({reason})",
 }
 _STYLES: dict[FormStyle, str] = {
+    "json_pattern": "fields of JSON under a schema with patterns",
     "json_schema": "fields of JSON under a schema",
     "json_object": "fields of JSON",
     "lines": "lines with labels",
@@ -74,11 +75,9 @@ _JSON = (Message("user", 'Name a colour in JSON, in this form: {"colour": "..."}
 _MIXED = "Un été à Zürich: «日本» costs 10 or 100 €,\n  isn't it?\t5"
 #: Constraints under which the answer has nothing to do with the question.
 _GRAMMAR = GrammarConstraint('%llguidance {}\n\nstart: "zq" "7" "vx"')
-_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {"zq": {"type": "string", "enum": ["vx"]}},
-    "required": ["zq"],
-    "additionalProperties": False,
+_RULES: dict[FormStyle, dict[str, Any]] = {
+    "json_pattern": {"pattern": "^(vx)$"},
+    "json_schema": {"enum": ["vx"]},
 }
 
 
@@ -178,7 +177,7 @@ class Capabilities:
             return {"structured_outputs": {"grammar": lark(constraint)}} if constraint else {}
         if not isinstance(constraint, JsonSchema) or self.style == "lines":
             return {}
-        schema = self.style == "json_schema"
+        schema = self.style in _RULES
         return json_format(json.loads(constraint.schema)) if schema else JSON_MODE
 
     def note_thoughts(self, one: Completion | Failure) -> bool:
@@ -187,6 +186,13 @@ class Capabilities:
         if not cut or (self.thinks and not self.switch):
             return False
         self.thinks, self.switch = True, {}
+        return True
+
+    def note_pattern(self, one: Completion | Failure, sent: FormStyle) -> bool:
+        """Whether a form was refused whose patterns the server may not read: none are sent now."""
+        if not isinstance(one, Failure) or one.status != "invalid" or sent != "json_pattern":
+            return False
+        self.style, self.probed["json_pattern"] = "json_schema", one.detail
         return True
 
     def metadata(self) -> dict[str, Any]:
@@ -482,14 +488,18 @@ class Capabilities:
 
     async def _probe_style(self) -> None:
         """Find how the fields of a form are asked for."""
-        one = await self._ask(_GREEDY, json_format(_SCHEMA), endpoint="chat")
-        self.probed["json_schema"] = outcome = _obeyed(one, '{"zq":"vx"}')
-        if outcome == _HONOURED:
-            self.style = "json_schema"
-        else:
-            one = await self._ask(_GREEDY, JSON_MODE, endpoint="chat", messages=_JSON)
-            self.probed["json_object"] = outcome = _obeyed(one, "{")
-            self.style = "json_object" if outcome == _HONOURED else "lines"
+        for style, rule in _RULES.items():
+            field = {"type": "string"} | rule
+            schema = {"type": "object", "properties": {"zq": field}, "required": ["zq"]}
+            schema |= {"additionalProperties": False}
+            one = await self._ask(_GREEDY, json_format(schema), endpoint="chat")
+            self.probed[style] = outcome = _obeyed(one, '{"zq":"vx"}')
+            if outcome == _HONOURED:
+                self.style = style
+                return
+        one = await self._ask(_GREEDY, JSON_MODE, endpoint="chat", messages=_JSON)
+        self.probed["json_object"] = outcome = _obeyed(one, "{")
+        self.style = "json_object" if outcome == _HONOURED else "lines"
 
 
 def _obeyed(one: Completion | Failure, wanted: str) -> str:

@@ -16,8 +16,9 @@ from typing import Any, Literal
 
 from pipelines.llm.engines._protocol import FormField, GrammarConstraint, Message
 
-#: How fields are asked for; ``lines``: ``name: text``.
-FormStyle = Literal["json_schema", "json_object", "lines"]
+#: How fields are asked for. ``json_pattern``: a schema with their patterns; ``lines``:
+#: ``name: text``.
+FormStyle = Literal["json_pattern", "json_schema", "json_object", "lines"]
 
 JSON_MODE: dict[str, Any] = {"response_format": {"type": "json_object"}}
 #: Tokens of a reply beside its fields: for the reply, and for each name.
@@ -45,12 +46,14 @@ def form_room(constraint: GrammarConstraint) -> int:
 
 def form_format(style: FormStyle, constraint: GrammarConstraint) -> dict[str, Any]:
     """Fields of a request's body that ask for the style."""
-    if style != "json_schema":
+    if style in ("json_object", "lines"):
         return JSON_MODE if style == "json_object" else {}
-    properties: dict[str, Any] = {
-        field.name: {"type": "string"} | ({"enum": [*field.options]} if field.options else {})
-        for field in form_fields(constraint)
-    }
+    properties: dict[str, Any] = {}
+    for field in form_fields(constraint):
+        rule: dict[str, Any] = {"enum": [*field.options]} if field.options else {}
+        if not field.options and style == "json_pattern":
+            rule = {"pattern": f"^({field.pattern})$"}
+        properties[field.name] = {"type": "string"} | rule
     schema = {"type": "object", "properties": properties, "required": [*properties]}
     return json_format(schema | {"additionalProperties": False})
 

@@ -61,13 +61,14 @@ async def _reply(client: Client, capabilities: Capabilities, request: Request) -
     constraint, messages, room = request.constraint, request.messages, 0
     extra = capabilities.constraint_fields(constraint)
     form = constraint if capabilities.is_form(constraint) else None
+    style = capabilities.style
     if isinstance(form, GrammarConstraint):
-        messages = form_messages(messages, capabilities.style, form)
-        room, extra = form_room(form), form_format(capabilities.style, form)
+        messages = form_messages(messages, style, form)
+        room, extra = form_room(form), form_format(style, form)
     seed = drawn_seed(request.seed, request.replicate)
     fields, limit = capabilities.fields(request.sampling, seed, "chat", room)
     one = await client.chat(messages, fields | extra, limit)
-    if capabilities.note_thoughts(one):
+    if capabilities.note_thoughts(one) or (form and capabilities.note_pattern(one, style)):
         return await _reply(client, capabilities, request)
     if isinstance(form, GrammarConstraint) and isinstance(one, Completion) and one.text:
         filled = read_form(form, one.text)

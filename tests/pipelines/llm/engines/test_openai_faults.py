@@ -210,7 +210,7 @@ def test_constraint_without_server_support_is_checked_here(
             question("Say.", CONSTRAINTS["json"]),
         )
     assert facts["constraints"] == (
-        "checked here; grammars are asked for as fields of JSON under a schema"
+        "checked here; grammars are asked for as fields of JSON under a schema with patterns"
     )
     assert free.status in ("ok", "truncated")
     assert regex.status in ("invalid", "truncated")

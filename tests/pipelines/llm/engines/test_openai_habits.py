@@ -351,6 +351,13 @@ def _by_schema(body: Body) -> Body:
     return reply(json.dumps(FILLED))
 
 
+def _without_patterns(body: Body) -> Body:
+    form = json.dumps(body.get("response_format", {}))
+    if "pattern" in form and "zq" not in form:
+        raise RefusalError("unsupported pattern")
+    return _by_schema(body)
+
+
 def _in_json_mode(body: Body) -> Body:
     mode = body.get("response_format", {}).get("type")
     if mode == "json_schema":
@@ -366,7 +373,7 @@ def _in_lines(body: Body) -> Body:
     return reply("Old films.")
 
 
-@pytest.mark.parametrize("answer", [_by_schema, _in_json_mode, _in_lines])
+@pytest.mark.parametrize("answer", [_by_schema, _without_patterns, _in_json_mode, _in_lines])
 def test_grammar_is_asked_for_as_a_form(answer: Callable[[Body], Body]) -> None:
     with ChatServer(answer) as server, server.connect() as engine:
         written = _ask(engine, question("Who?", PLAN.constraint))
