@@ -94,8 +94,8 @@ def _tables() -> tuple[str, str, str]:
     ratings = quoted(page, r"size of ml-25m \(.* users, ([\d,]+) ratings\)")
     seconds = quoted(page, r"without it the sum is (\d+) s")
     peak = quoted(page, r"\| dbt build \(models and tests\) \| – \| [\d.]+ \| ([\d,]+) \|")
-    rows = quoted("README.md", r"interactions +([\d,]+) +[\d.]+ KiB")
-    row = quoted("README.md", r"interactions +[\d,]+ +([\d.]+) KiB") * 1024 / rows
+    rows = quoted(page, r"snapshot of ([\d,]+) interactions takes [\d.]+ KiB")
+    row = quoted(page, r"snapshot of [\d,]+ interactions takes ([\d.]+) KiB") * 1024 / rows
     core_hours = seconds * MACHINE * RATINGS / ratings / 3600
     return (
         "ingest, dbt, marts",

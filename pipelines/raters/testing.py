@@ -61,9 +61,10 @@ def check_rater(chosen: Rater | type[Any] | str) -> None:
     )
     offered = {"items": items, "item_stats": stats, "scale": SCALES["1-10"]}
     offered |= {"domain": "movies", "seed": 0}
-    rater: Rater = chosen  # type: ignore[assignment]
+    opened: Any = chosen
     if isinstance(chosen, str | type):
-        rater = RATERS.open(chosen, offered=offered)
+        opened = RATERS.open(chosen, offered=offered)
+    rater: Rater = opened
 
     # Shape (pairs, answers), not negative, sum 1 where the status is ok, else NaN.
     whole = rater.rate(personas, items)

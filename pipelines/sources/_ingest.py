@@ -15,8 +15,8 @@ from pipelines.config import Settings
 from pipelines.errors import SourceError
 from pipelines.progress import advance
 from pipelines.scratch import scratch_folder
+from pipelines.seams import SOURCES
 from pipelines.sources._protocol import (
-    SOURCES,
     RawTable,
     Source,
     Workspace,

@@ -11,8 +11,9 @@ from pipelines.config import Settings
 from pipelines.domains import DOMAINS
 from pipelines.downloads import fetch
 from pipelines.errors import ConfigError, SourceError
+from pipelines.seams import SOURCES
 from pipelines.sources._folders import described, entries, has_folder, unread
-from pipelines.sources._protocol import SOURCES, open_source
+from pipelines.sources._protocol import open_source
 
 GENERATED = "generated"
 GIVEN = "given"

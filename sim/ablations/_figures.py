@@ -202,8 +202,8 @@ def compare(
         value = float((sides[0].scores(once) - sides[1].scores(once))[0])
         draws = sides[0].scores(weights) - sides[1].scores(weights)
         drawn[test] = draws - np.nanmean(draws) + value
-        sums = (side.sums[..., 1].sum(axis=0) for side in sides)
-        p = _NAN if similar else paired_permutation(*sums, seed)
+        left_sums, right_sums = (side.sums[..., 1].sum(axis=0) for side in sides)
+        p = _NAN if similar else paired_permutation(left_sums, right_sums, seed)
         out.append(Comparison(*titles, test, interval(value, drawn[test]), p, count))
     used = [c for c in out if c.figure in tests]
     if used:

@@ -83,10 +83,10 @@ def _ratings(
     else:
         scores = scores.with_columns(exposure=0.0)
     exposure = pl.col("exposure").fill_null(0)
-    frame = scores.sort("persona_id", exposure, "item_id", descending=[False, True, False])
-    frame = frame.group_by("persona_id", maintain_order=True).head(_WATCHED).collect()
+    ordered_scores = scores.sort("persona_id", exposure, "item_id", descending=[False, True, False])
+    first = ordered_scores.group_by("persona_id", maintain_order=True).head(_WATCHED)
     chosen: dict[str, list[dict[str, Any]]] = {}
-    for (name,), part in frame.group_by("persona_id", maintain_order=True):
+    for (name,), part in first.collect().group_by("persona_id", maintain_order=True):
         ordered = part.sort("expected", "item_id", descending=[True, False])
         spread = np.linspace(0, part.height - 1, min(_RATINGS, part.height)).round().astype(int)
         chosen[str(name)] = ordered[spread.tolist()].to_dicts()

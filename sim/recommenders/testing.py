@@ -25,8 +25,9 @@ def check_recommender(
     """
 
     def fitted() -> Recommender:
-        opened = isinstance(chosen, str) or inspect.isclass(chosen)
-        return open_recommender(chosen).fit(release) if opened else chosen(release)
+        if isinstance(chosen, str) or inspect.isclass(chosen):
+            return open_recommender(chosen).fit(release)
+        return chosen(release)
 
     made = fitted()
 
@@ -35,8 +36,8 @@ def check_recommender(
     assert made.note.endswith("."), "its note is a sentence"
 
     # A fit depends on the data and the seed alone.
-    lists = [one.recommend([0, 1, 2], 5).tolist() for one in (made, fitted())]
-    assert lists[0] == lists[1], "equal fits give equal lists"
+    equal = [one.recommend([0, 1, 2], 5).tolist() for one in (made, fitted())]
+    assert equal[0] == equal[1], "equal fits give equal lists"
 
     # Rows of users, items and ratings take the place of the training split.
     rows = release["interactions"].polars(["user_id", "item_id", "rating"])
@@ -71,8 +72,8 @@ def check_recommender(
     assert batch.tolist() == single, "a batch is what its users get one by one"
 
     # Repeated calls draw nothing anew.
-    lists = [made.recommend([0, 1], 3).tolist() for _ in range(2)]
-    assert lists[0] == lists[1], "a second call gives the same lists"
+    repeated = [made.recommend([0, 1], 3).tolist() for _ in range(2)]
+    assert repeated[0] == repeated[1], "a second call gives the same lists"
 
     # Places do not depend on k.
     head = made.recommend([0], 5)[:, :2].tolist()

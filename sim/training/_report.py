@@ -186,11 +186,11 @@ def _judged(
         f"means over {len(seeds)} seed{'s' if len(seeds) > 1 else ''}.",
     )
     trained = "model" if world.rater.language_model else "statistical"
-    for made in contenders:
-        name, lists = made[0].name, played[made[0].name]
+    for group in contenders:
+        name, lists = group[0].name, played[group[0].name]
         figures = {**evaluate(lists), "headroom": _headroom(lists, ceiling)}
         source = trained if name == settings.algo else "baseline"
-        study.add([name], source, figures=figures, n=len(audience.users), note=made[0].note)
+        study.add([name], source, figures=figures, n=len(audience.users), note=group[0].note)
     report = TrainingReport(metadata, study, unrated, runs)
     study.notes += _notes(report)
     study.pictures |= {name: _curves(report, name) for name in PICTURES}

@@ -347,12 +347,12 @@ def moments(lists: Lists) -> dict[str, tuple[Floats, Drawn, Drawn]]:
     def deviation(s: Floats) -> Floats:
         return np.asarray(np.sqrt(np.maximum(s[:, 2] / s[:, 0] - (s[:, 1] / s[:, 0]) ** 2, 0.0)))
 
-    out = {}
+    out: dict[str, tuple[Floats, Drawn, Drawn]] = {}
     for name, value in (("mean", mean), ("spread", spread)):
         sums = np.stack([kept, kept * value, kept * value**2], axis=1).astype(float)
         needed = f"{_MIN_RATINGS} ratings"
-        drawn = (lists.drawn(sums, figure, needed) for figure in (_ratio, deviation))
-        out[name] = (value[kept], *drawn)
+        centre, between = (lists.drawn(sums, figure, needed) for figure in (_ratio, deviation))
+        out[name] = (value[kept], centre, between)
     return out
 
 

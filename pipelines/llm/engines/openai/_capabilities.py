@@ -490,8 +490,8 @@ class Capabilities:
         """Find how the fields of a form are asked for."""
         for style, rule in _RULES.items():
             field = {"type": "string"} | rule
-            schema = {"type": "object", "properties": {"zq": field}, "required": ["zq"]}
-            schema |= {"additionalProperties": False}
+            schema: dict[str, Any] = {"type": "object", "properties": {"zq": field}}
+            schema |= {"required": ["zq"], "additionalProperties": False}
             one = await self._ask(_GREEDY, json_format(schema), endpoint="chat")
             self.probed[style] = outcome = _obeyed(one, '{"zq":"vx"}')
             if outcome == _HONOURED:

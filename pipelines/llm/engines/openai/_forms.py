@@ -52,7 +52,9 @@ def form_format(style: FormStyle, constraint: GrammarConstraint) -> dict[str, An
     for field in form_fields(constraint):
         rule: dict[str, Any] = {"enum": [*field.options]} if field.options else {}
         if not field.options and style == "json_pattern":
-            rule = {"pattern": f"^({field.pattern})$"}
+            # Converters of schemas know plain groups, and no escaped space.
+            plain = field.pattern.replace("(?:", "(").replace("\\ ", " ")
+            rule = {"pattern": f"^({plain})$"}
         properties[field.name] = {"type": "string"} | rule
     schema = {"type": "object", "properties": properties, "required": [*properties]}
     return json_format(schema | {"additionalProperties": False})
