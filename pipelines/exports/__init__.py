@@ -1,6 +1,7 @@
 """Releases in the formats of other tools, each a folder that is there whole or not at all.
 
->>> >>> EXPORTS.names()[:3]
+>>> from pipelines.seams import EXPORTS
+>>> EXPORTS.names()[:3]
 ['croissant', 'huggingface', 'lenskit']
 """
 

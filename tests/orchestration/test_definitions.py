@@ -6,6 +6,7 @@ import json
 import re
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -19,6 +20,13 @@ from pipelines.config import Settings
 from pipelines.contracts import ABLATIONS, CONTRACTS, PUBLISHED
 from pipelines.domains import DOMAINS
 from pipelines.warehouse import Project, dbt_vars
+
+
+@pytest.fixture(scope="module")
+def manifest() -> dict[str, Any]:
+    """dbt's manifest, which the first who asks for it parses."""
+    parsed: dict[str, Any] = json.loads(manifest_path().read_text())
+    return parsed
 
 
 @pytest.fixture(scope="module")
@@ -204,8 +212,7 @@ def test_an_instance_knows_the_configured_cohort(
         assert not instance.telemetry_enabled
 
 
-def test_variables_that_a_group_of_models_reads_are_in_its_key() -> None:
-    manifest = json.loads(manifest_path().read_text())
+def test_variables_that_a_group_of_models_reads_are_in_its_key(manifest: dict[str, Any]) -> None:
     project, macros = Project(manifest), manifest["macros"]
     for node, group in project.groups.items():
         used, todo = set(), [node]

@@ -56,7 +56,7 @@ def test_the_asset_carries_metrics_and_pictures(first: dg.ExecuteInProcessResult
     assert "no language model was used" in shown["figures"]
     assert shown["language_model"] is False
     assert 1 <= shown["average_reward"] <= 10
-    for picture in ("curve: reward", "curve: ranking", "curve: genres"):
+    for picture in ("reward", "ranking", "genres"):
         assert "data:image/png" in shown[picture]
 
 

@@ -80,7 +80,7 @@ def test_the_same_for_people(doctor: Any, tiny_model: Path, tmp_path: Path) -> N
     result = CliRunner().invoke(app, ["doctor", "--home", str(tmp_path)])
     text = " ".join(result.stdout.split())
     assert "smoke test warn" in text
-    assert "7 ok, 1 warn, 0 fail" in text
+    assert "8 ok, 1 warn, 0 fail" in text
 
 
 def test_a_model_that_is_not_there_fails_and_says_where_it_was_looked_for(

@@ -37,7 +37,7 @@ def test_it_prints_baselines_as_rows_with_intervals_and_says_who_rated(
     for row in ("random", "popular", "mean-rating", "content", "a2c"):
         assert row in result.stdout
     assert "no language model was used" in result.stdout
-    assert "1 of the 3 seeds that an interval over seeds needs" in result.stdout
+    assert "over at least 3 seeds (95 %, Student's t); values: means over 1 seed" in result.stdout
     assert (tmp_path / "out" / "seed-0" / "policy.safetensors").is_file()
 
 

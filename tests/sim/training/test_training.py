@@ -326,8 +326,8 @@ def test_a_failed_rating_is_never_a_rating(release: Release) -> None:
 
 
 def test_settings_of_the_section_become_a_run_and_options_win() -> None:
-    run = run_settings(TrainingSettings(algo="ppo", components=8), seed=9, steps=50, algo=None)
-    assert (run.algo, run.components, run.seed, run.steps) == ("ppo", 8, 9, 50)
+    run = run_settings(TrainingSettings(algo="ppo", users=8), seed=9, steps=50, algo=None)
+    assert (run.algo, run.users, run.seed, run.steps) == ("ppo", 8, 9, 50)
 
 
 @pytest.mark.parametrize(
