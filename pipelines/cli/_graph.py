@@ -54,14 +54,14 @@ def neighbours(
     """
     from pipelines.graph import GraphMemory, neighbourhood_picture, write_bytes
 
-    found = call.release(release)
-    memory = GraphMemory.open(found)
+    stored = call.release(release)
+    memory = GraphMemory.open(stored)
     nearest = memory.retrieve(user, item, k)
     if picture is not None:
         image = neighbourhood_picture(memory, item, user=user, k=k or memory.settings.k)
         write_bytes(picture, image)
     payload = {
-        "release": str(found),
+        "release": str(stored),
         "item": item,
         "title": memory.title(item),
         "user": user,
@@ -123,11 +123,11 @@ def export(
     JSON: {"release", "format", "files"} and for recbole {"triples", "links"},
     for graphml {"center", "nodes", "edges", "truncated"}.
     """
-    found = call.release(release)
-    triples = found.snapshot("graph_triples").scan()
-    items = found.snapshot("items").read(["item_id", "title"])
-    domain = found.tables["graph_triples"].dataset.rpartition(".")[0]
-    payload: dict[str, Any] = {"release": str(found), "format": form.value}
+    stored = call.release(release)
+    triples = stored.snapshot("graph_triples").scan()
+    items = stored.snapshot("items").read(["item_id", "title"])
+    domain = stored.tables["graph_triples"].dataset.rpartition(".")[0]
+    payload: dict[str, Any] = {"release": str(stored), "format": form.value}
     if form is Format.RECBOLE:
         payload |= _recbole(triples, out, name, users, domain)
     else:

@@ -70,8 +70,8 @@ def show(
     "details"}], "unjudged": [{"dataset", "name", "reason"}]},
     "settings", "card"}.
     """
-    found = call.release(release)
-    payload = _describe(found)
+    stored = call.release(release)
+    payload = _describe(stored)
 
     def render(screen: Console) -> None:
         _render_release(payload, screen)
@@ -106,22 +106,22 @@ def population(
     from pipelines.markdown import html_page
     from pipelines.raters import population_markdown, population_pictures, population_rows
 
-    found = call.release(release)
-    if "population" not in found.tables:
+    stored = call.release(release)
+    if "population" not in stored.tables:
         raise ReleaseError(
             "the release has no population report",
-            where=str(found),
+            where=str(stored),
             hint="it predates these reports, or its domain has no personas",
         )
-    snapshot = found.snapshot("population")
+    snapshot = stored.snapshot("population")
     rows, facts = snapshot.read(), snapshot.manifest.stats["population"]
     text = population_markdown(rows, facts)
-    title = f"Population of {found.name}@{found.version}"
+    title = f"Population of {stored.name}@{stored.version}"
     if page is not None:
         whole = html_page(title, f"# {title}\n\n{text}", population_pictures(rows, facts))
         write_bytes(page, whole.encode())
     payload = {
-        "release": f"{found.name}@{found.version}",
+        "release": f"{stored.name}@{stored.version}",
         "statement": facts["statement"],
         "figures": rows.to_dicts(),
         "page": None if page is None else str(page),
@@ -156,9 +156,9 @@ def verify(
     JSON: {"release", "ok", "files", "bytes", "upstream", "originals",
     "problems": []}; with problems, an error document whose details list them.
     """
-    found = call.release(release)
-    with call.progress(f"verifying {found}", "bytes"):
-        report = call.store().verify(found, lineage=lineage)
+    stored = call.release(release)
+    with call.progress(f"verifying {stored}", "bytes"):
+        report = call.store().verify(stored, lineage=lineage)
     if not report.ok:
         first, *others = report.problems
         more = f"; and {len(others)} more" if others else ""
@@ -202,9 +202,9 @@ def push(
 
     JSON: {"release", "address", "files", "bytes", "uploaded_files", "uploaded_bytes"}.
     """
-    found = call.release(release)
-    with call.progress(f"pushing {found}", "bytes"):
-        pushed = call.store().push(found, target)
+    stored = call.release(release)
+    with call.progress(f"pushing {stored}", "bytes"):
+        pushed = call.store().push(stored, target)
 
     def render(screen: Console) -> None:
         screen.print(
@@ -213,7 +213,7 @@ def push(
             soft_wrap=True,
         )
 
-    call.emit({"release": str(found), **asdict(pushed)}, render)
+    call.emit({"release": str(stored), **asdict(pushed)}, render)
 
 
 #: Shifts shown in the terminal: the index at least, and how many of a table.
@@ -401,18 +401,18 @@ def export(
 
     if push is not None and form != "huggingface":
         raise ConfigError("only huggingface can be uploaded", where=f"--format {form}")
-    found = call.release(release)
-    target = out or Path(f"{found.name}-{form}")
+    stored = call.release(release)
+    target = out or Path(f"{stored.name}-{form}")
     options = ExportOptions(users, rating, with_texts, episodes, steps, seed)
-    with call.progress(f"exporting {found.name}", "rows"):
-        written = export_release(found, form, target, options)
-    pushed = None if push is None else push_to_hub(target, push, found, permitted=may_redistribute)
+    with call.progress(f"exporting {stored.name}", "rows"):
+        written = export_release(stored, form, target, options)
+    pushed = None if push is None else push_to_hub(target, push, stored, permitted=may_redistribute)
     payload = {**written, "folder": str(target), "pushed": pushed}
 
     def render(screen: Console) -> None:
         size = cli.human_bytes(sum(written["files"].values()))
         files = f"{len(written['files'])} files, {size}"
-        screen.print(f"{found} as {form}: {target} ({files})", soft_wrap=True)
+        screen.print(f"{stored} as {form}: {target} ({files})", soft_wrap=True)
         for table_name, hidden in written["left_out"].items():
             screen.print(
                 f"left out of {table_name}: {', '.join(hidden['columns'])} (join_texts.py adds "

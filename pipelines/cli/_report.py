@@ -37,19 +37,19 @@ def report(
     from pipelines.graph import write_bytes
     from pipelines.quality import release_report, report_page
 
-    found = call.release(release)
-    with call.progress(f"reading {found.name}"):
-        values = release_report(found, persona=persona)
+    stored = call.release(release)
+    with call.progress(f"reading {stored.name}"):
+        values = release_report(stored, persona=persona)
         page = None
         if html or out is not None:
-            page = out or Path(f"{found.name}-{found.version}.html")
+            page = out or Path(f"{stored.name}-{stored.version}.html")
             write_bytes(page, report_page(values).encode())
     shown = values["persona"]
     kept = ("item_id", "title", "expected", "probabilities", "why")
     who = ("persona_id", "description", "likes", "dislikes")
     payload = {
-        "release": str(found),
-        "world": found.world,
+        "release": str(stored),
+        "world": stored.world,
         "persona": shown
         and {
             **{key: shown[key] for key in who},
@@ -61,7 +61,7 @@ def report(
 
     def render(screen: Console) -> None:
         screen.print(values["title"], style="bold")
-        screen.print(f"{found}: {', '.join(values['contents'])}")
+        screen.print(f"{stored}: {', '.join(values['contents'])}")
         for note in values["notes"]:
             screen.print(note)
         if shown:
