@@ -29,7 +29,13 @@ BLOCK = re.compile(
 #: Lines of a description, rows and columns of a report on training that are shown.
 DESCRIPTION = 3
 ROWS = ("random", "popular", "mean-rating", "best common list", "a2c", "oracle")
-COLUMNS = ("recommender", "Average reward", "Headroom earned", "Liked, top 10", "Disliked, top 10")
+COLUMNS = {
+    "recommender": "recommender",
+    "average_reward": "Average reward",
+    "headroom": "Headroom earned",
+    "liked@10": "Liked, top 10",
+    "disliked@10": "Disliked, top 10",
+}
 #: A figure with its interval.
 FIGURE = re.compile(r"(-?\d+\.\d+) \[(-?\d+\.\d+), (-?\d+\.\d+)\]")
 
@@ -79,8 +85,9 @@ def training(homes: Path) -> str:
         if row.startswith("|")
     )
     places = [head.index(column) for column in COLUMNS]
-    chosen = [head, line, *(row for row in rows if row[0] in ROWS)]
-    return "\n".join(f"| {' | '.join(row[n] for n in places)} |" for row in chosen)
+    chosen = [line, *(row for row in rows if row[0] in ROWS)]
+    cells = [[*COLUMNS.values()], *([row[n] for n in places] for row in chosen)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
 @cache

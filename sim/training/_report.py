@@ -60,6 +60,10 @@ class TrainingReport:
         """Figures by recommender."""
         return {row.title: row.figures for row in self.study.rows}
 
+    def markdown(self) -> str:
+        """The page: the table with 95 % intervals, and what it was measured on."""
+        return self.study.markdown(release=self.metadata["release"])
+
     def as_json(self) -> dict[str, Any]:
         """The report as plain values."""
         return {

@@ -69,6 +69,10 @@ class RaterReport:
     #: Data of each fit, counts, and each rater's own metadata. Ready for JSON.
     metadata: dict[str, Any]
 
+    def markdown(self) -> str:
+        """The page of :meth:`study`."""
+        return self.study().markdown()
+
     def study(self) -> Study:
         """The figures as a study: a table per split, the lowest error first."""
         study = Study(

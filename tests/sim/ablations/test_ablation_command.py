@@ -46,7 +46,7 @@ def test_the_command_prints_a_row_per_configuration_and_writes_the_report(
     assert first.exit_code == 0, first.output
     assert "use no language model" in first.output
     assert {p.name for p in out.iterdir()} == {
-        "movies.md", "movies.csv", "movies.html", "movies.json", "movies-paired.csv",
+        "movies.md", "movies.csv", "movies.html", "movies-paired.csv",
         "movies-scores.png", "movies-ratings.png",
     }  # fmt: skip
     again = called("--suite", "movies", "--home", str(where), "--seeds", "2", "--json")
