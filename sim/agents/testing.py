@@ -209,18 +209,26 @@ class BrainContract(ABC):
         assert chance.shape[1] == world.per_page
         assert ((chance >= 0) & (chance <= 1)).all()
 
-    def test_replies_don_t_depend_on_the_batch(self, world: AgentWorld) -> None:
-        """A request alone gets what it gets among others, in any order."""
+    def test_judgements_don_t_depend_on_the_batch(self, world: AgentWorld) -> None:
+        """A page alone gets what it gets among others, in any order."""
+        self._alone_as_in_a_batch(world, "judge")
+        self._alone_as_in_a_batch(world, "classify")
+
+    def test_decisions_and_texts_don_t_depend_on_the_batch(self, world: AgentWorld) -> None:
+        """A question after a page alone gets what it gets among others, in any order."""
+        for kind in ("decide", "reflect", "interview"):
+            self._alone_as_in_a_batch(world, kind)
+
+    def _alone_as_in_a_batch(self, world: AgentWorld, kind: str) -> None:
         people = np.arange(self.people)
-        for kind in ("judge", "decide", "reflect", "interview", "classify"):
-            whole = self.replies(world, kind, people)
-            back = self.replies(world, kind, people[::-1].copy())
-            alone = self.replies(world, kind, people[:1])
-            for name in (f.name for f in fields(whole)):
-                values, turned = getattr(whole, name), getattr(back, name)
-                single = getattr(alone, name)
-                assert _plain(values) == _plain(turned)[::-1], f"{kind}.{name}"
-                assert _plain(values)[:1] == _plain(single), f"{kind}.{name}"
+        whole = self.replies(world, kind, people)
+        back = self.replies(world, kind, people[::-1].copy())
+        alone = self.replies(world, kind, people[:1])
+        for name in (f.name for f in fields(whole)):
+            values, turned = getattr(whole, name), getattr(back, name)
+            single = getattr(alone, name)
+            assert _plain(values) == _plain(turned)[::-1], f"{kind}.{name}"
+            assert _plain(values)[:1] == _plain(single), f"{kind}.{name}"
 
 
 def _plain(values: Any) -> list[str]:
