@@ -51,9 +51,10 @@ def agent_prompt_digest() -> str:
 def agent_person(persona: Row) -> str:
     """Facts about a person, a line each; ``persona`` is a row of `personas`, or nothing."""
     lines = person_lines(persona)
-    # An unknown name carries no information.
-    facts = lines if persona.get("name") else lines[1:]
-    return render_template("agent_person", facts=facts)
+    if not persona.get("name"):
+        # Who is matched to an unknown person has no name, and a description of its lists.
+        lines = [line for line in lines[1:] if line[0] != "Who this is"]
+    return render_template("agent_person", facts=lines)
 
 
 def agent_item(domain: str, item: ShownItem) -> str:
@@ -82,10 +83,10 @@ def agent_item(domain: str, item: ShownItem) -> str:
 def memory_text(title: str, rating: float) -> str:
     """A training interaction as an entry of an episodic memory.
 
-    >>> memory_text("Alien (1979)", 4.5)
-    'Alien (1979): rated 4.5 of 5.'
+    >>> memory_text("Alien (1979)", 4.4)
+    'Alien (1979): rated 4 of 5.'
     """
-    return f"{one_line(title)}: rated {rating:g} of 5."
+    return f"{one_line(title)}: rated {rating:.0f} of 5."
 
 
 def agent_messages(

@@ -212,8 +212,8 @@ class ModelBrain(VisitRules, ModelSession):
 
     def judge(self, questions: Sequence[Question]) -> list[Judgement]:
         """Watch with P(watch), rate, then say why; see :class:`sim.agents.Brain`."""
-        filling = [_Filling() for _ in questions]
-        liking = self._liking(questions, filling)
+        filling, cards = [_Filling() for _ in questions], self._shown(questions)
+        liking = self._liking(questions, cards, filling)
         seeds = seeds_of(questions)
         opinions: list[list[Opinion]] = []
         for question, seed, odds in zip(questions, seeds, liking, strict=True):
@@ -236,7 +236,7 @@ class ModelBrain(VisitRules, ModelSession):
                 ]
             )  # fmt: skip
         if self._rating == "scale":
-            self._asked_ratings(questions, opinions, seeds, filling)
+            self._asked_ratings(questions, cards, opinions, seeds, filling)
         self._say(questions, opinions, seeds, filling)
         return [
             Judgement(opinions=tuple(own), **done.fields())
@@ -246,7 +246,7 @@ class ModelBrain(VisitRules, ModelSession):
     def classify(self, questions: Sequence[Question]) -> list[Classification]:
         """P(watch) without habits; see :class:`sim.agents.Brain`."""
         filling = [_Filling() for _ in questions]
-        liking = self._liking(questions, filling)
+        liking = self._liking(questions, self._shown(questions), filling)
         out = []
         for question, odds, done in zip(questions, liking, filling, strict=True):
             person = question.visit.person
@@ -257,7 +257,9 @@ class ModelBrain(VisitRules, ModelSession):
             out.append(Classification(probabilities=chances, **done.fields()))
         return out
 
-    def _liking(self, questions: Sequence[Question], filling: list[_Filling]) -> list[Floats]:
+    def _liking(
+        self, questions: Sequence[Question], cards: list[list[str]], filling: list[_Filling]
+    ) -> list[Floats]:
         """Log odds of a yes by question and item, NaN without one; sets levels of new people."""
         new = {q.visit.person: n for n, q in enumerate(questions)}
         new = {person: n for person, n in new.items() if person not in self._levels}
@@ -270,7 +272,7 @@ class ModelBrain(VisitRules, ModelSession):
         ]
         asked = [*questions, *blank]
         own = [*filling, *(filling[new[person]] for person in level_of.values())]
-        cards = self._shown([*questions], plain=False) + self._shown(blank, plain=True)
+        cards = cards + self._shown(blank, plain=True)
         memories = self._recalled(asked)
         odds = [np.full(len(q.items), np.nan) for q in asked]
         rows = [
@@ -320,13 +322,14 @@ class ModelBrain(VisitRules, ModelSession):
     def _asked_ratings(
         self,
         questions: Sequence[Question],
+        cards: list[list[str]],
         opinions: list[list[Opinion]],
         seeds: Any,
         filling: list[_Filling],
     ) -> None:
         """Draw ratings from the model's own distribution over 1-5."""
         options = Choice(rating_options(_SCALE, begun=self.begun))
-        cards, memories = self._shown(questions, plain=False), self._recalled(questions)
+        memories = self._recalled(questions)
         rows = [
             self._row(n, place, question, "rate", options, memories=memories[n],
                       item=cards[n][place])
@@ -354,7 +357,6 @@ class ModelBrain(VisitRules, ModelSession):
     ) -> None:
         """One sentence on each decision; one that contradicts it is asked for once more."""
         missing = [(n, place) for n, own in enumerate(opinions) for place in range(len(own))]
-        cards = self._shown(questions, plain=False)
         for attempt in (0, 1):
             rows = []
             for n, place in missing:
@@ -364,7 +366,8 @@ class ModelBrain(VisitRules, ModelSession):
                 rows.append(
                     self._row(
                         n, place, questions[n], "say", _sentence(opening), seed=seed,
-                        item=cards[n][place], rating=opinion.rating, opening=opening,
+                        item=self._fact(questions[n].items[place]), rating=opinion.rating,
+                        opening=opening,
                     )
                 )  # fmt: skip
             # A sentence is no decision: without one the decision stands.
@@ -396,7 +399,7 @@ class ModelBrain(VisitRules, ModelSession):
     def decide(self, questions: Sequence[Question]) -> list[Decision]:
         """As the rules say; who leaves says why in the model's words."""
         decisions, filling = super().decide(questions), [_Filling() for _ in questions]
-        reasons = self._set_reasons()
+        reasons = self._reasons()
         rows = []
         for n, (question, made, seed) in enumerate(
             zip(questions, decisions, seeds_of(questions), strict=True)
@@ -421,7 +424,7 @@ class ModelBrain(VisitRules, ModelSession):
             replace(made, **done.fields()) for made, done in zip(decisions, filling, strict=True)
         ]
 
-    def _set_reasons(self) -> dict[str, str]:
+    def _reasons(self) -> dict[str, str]:
         """Names of the reasons to leave by the rules' texts."""
         return {text: name for name, text in self._decisions[EXIT].items()}
 
@@ -464,7 +467,7 @@ class ModelBrain(VisitRules, ModelSession):
 
     # Asking -------------------------------------------------------------------------------------
 
-    def _shown(self, questions: Sequence[Question], *, plain: bool) -> list[list[str]]:
+    def _shown(self, questions: Sequence[Question], *, plain: bool = False) -> list[list[str]]:
         """Items of questions as a prompt shows them; plain ones without texts of other people."""
         width = max((len(question.items) for question in questions), default=0)
         items = np.full((len(questions), width), -1)
@@ -497,6 +500,10 @@ class ModelBrain(VisitRules, ModelSession):
                 reviews=card.reviews,
             )
         return agent_item(self._world.release.domain, shown)
+
+    def _fact(self, item: int) -> str:
+        """Title, year and genres alone: a small model takes other titles for the item's."""
+        return agent_item(self._world.release.domain, ShownItem(self._rows[item], None))
 
     def _persona_of(self, visit: Visit) -> dict[str, Any]:
         if not self._persona:

@@ -112,7 +112,7 @@ def run(
         folder = out or default_folder(
             tree.runtime.home, world, mind, shown, agents=number, seed=seed
         )
-        with call.progress(f"{number:,} agents"):
+        with call.progress(f"{number:,} agents", lines=True):
             visits = simulate(
                 world,
                 mind,

@@ -168,9 +168,9 @@ def test_fixed_items_are_asked_about_once_per_person(world: AgentWorld) -> None:
 
     made = brain(world, by_question(like=like))
     judged(made, world, 2)
-    assert len(asked) == 2 * (4 + 12)
+    assert len(asked) == 2 * (4 + 8)
     judged(made, world, 2, seed=1)
-    assert len(asked) == 2 * (4 + 12) + 2 * 4
+    assert len(asked) == 2 * (4 + 8) + 2 * 4
     assert set(asked) == {"agents/0", "agents/1"}
 
 
