@@ -48,12 +48,17 @@ def agent_prompt_digest() -> str:
     return template_digest(*_TEMPLATES)
 
 
-def agent_person(persona: Row) -> str:
-    """Facts about a person, a line each; ``persona`` is a row of `personas`, or nothing."""
+def agent_person(persona: Row, *, tastes: bool = True) -> str:
+    """Facts about a person, a line each, with or without stated tastes.
+
+    ``persona`` is a row of `personas`, or nothing.
+    """
     lines = person_lines(persona)
     if not persona.get("name"):
         # Who is matched to an unknown person has no name, and a description of its lists.
         lines = [line for line in lines[1:] if line[0] != "Who this is"]
+    if not tastes:
+        lines = [line for line in lines if line[0] not in ("Likes", "Dislikes", "Who this is")]
     return render_template("agent_person", facts=lines)
 
 
@@ -115,8 +120,9 @@ def agent_messages(
     begun
         Whether the prompt of `like` and `rate` ends in the beginning of the answer.
     values
-        Of the question's template: of `say` ``rating`` (None if not chosen) and ``opening``; of
-        `leave` ``pages``, ``chosen`` (counts), ``ratings``, ``fatigue`` and ``opening``.
+        Of the question's template: of `say` ``rating`` (None if not chosen), ``tastes`` (genres of
+        the item, in words) and ``opening``; of `leave` ``pages``, ``chosen`` (counts), ``ratings``,
+        ``fatigue`` and ``opening``.
     """
     pronouns, words = pronouns_of(persona), subject_of(domain)
     texts = {"words": words, "pronouns": pronouns, "name": _name(persona)}
@@ -128,7 +134,9 @@ def agent_messages(
         remembered = render_template(
             "agent_memory", words=words, who=pronouns.subject, memories=past
         )
-    blocks = (agent_person(persona), remembered, item, asked)
+    # Who is to give a reason copies the lists of tastes: only those about the item are told.
+    person = agent_person(persona, tastes=question in ("like", "rate"))
+    blocks = (person, remembered, item, asked)
     user = Message("user", "\n\n".join(block.strip() for block in blocks if block.strip()))
     if not begun or question not in ("like", "rate"):
         return (user,)

@@ -17,6 +17,7 @@ from pipelines.llm.engines import Answer, Choice, Constraint, Engine, Message, R
 from pipelines.llm.grammars import Grammar, TextLimits, prose
 from pipelines.llm.session import ModelSession
 from pipelines.memory import EpisodicMemory, TextVectors, recall_many
+from pipelines.personas import genre_phrase
 from pipelines.prompts import (
     AGENT_PROMPT_VERSION,
     ShownItem,
@@ -43,7 +44,7 @@ from sim.agents._protocol import (
     Question,
     seeds_of,
 )
-from sim.agents._remarks import DISLIKED_TO, LIKED_FROM, fault_of
+from sim.agents._remarks import DISLIKED_TO, LIKED_FROM, fault_of, genres_named
 from sim.agents._rules import VisitRules
 from sim.agents._visit import Visit
 from sim.agents._world import AgentWorld
@@ -361,13 +362,14 @@ class ModelBrain(VisitRules, ModelSession):
             rows = []
             for n, place in missing:
                 opinion, position = opinions[n][place], questions[n].positions[place]
-                opening = self._openings[_side(opinion)]
+                tastes, side = self._tastes(questions[n], place, opinion)
+                opening = self._openings[side]
                 seed = int(combine(seeds[n], position, _SAY, attempt)) & _SEED_BITS
                 rows.append(
                     self._row(
                         n, place, questions[n], "say", _sentence(opening), seed=seed,
                         item=self._fact(questions[n].items[place]), rating=opinion.rating,
-                        opening=opening,
+                        tastes=tastes, opening=opening,
                     )
                 )  # fmt: skip
             # A sentence is no decision: without one the decision stands.
@@ -385,16 +387,30 @@ class ModelBrain(VisitRules, ModelSession):
                 if opinions[n][place].reason is None and opinions[n][place].feeling is None
             ]
 
+    def _tastes(self, question: Question, place: int, opinion: Opinion) -> tuple[str, str]:
+        """Stated tastes about the item that agree with a decision, in words; and its opening."""
+        side, persona = _side(opinion), self._persona_of(question.visit)
+        stated = persona.get("likes" if side == "liked" else "dislikes") or ()
+        domain, own = self._world.release.domain, self._rows[question.items[place]]["genres"] or ()
+        named = [genre_phrase(genre, domain) for genre in own if genre in stated]
+        if side == "mixed":
+            named = []
+        return " and ".join(named), "avoided" if side == "skipped" and named else side
+
     def _fault(self, question: Question, place: int, opinion: Opinion, text: str) -> str | None:
-        persona = self._persona_of(question.visit)
+        """How a text contradicts the decision, the item or the person; None if it does not."""
+        persona, known = self._persona_of(question.visit), self._world.genre_names
+        own = self._rows[question.items[place]]["genres"] or ()
+        domain = self._world.release.domain
+        column = {"liked": "dislikes", "mixed": ""}.get(_side(opinion), "likes")
+        against = persona.get(column) or ()
+        for genre in genres_named(text, known, domain):
+            if genre not in own or genre in against:
+                return "a genre that is none of the item's, or speaks against the decision"
         return fault_of(
-            text,
-            rating=opinion.rating,
-            genres=self._rows[question.items[place]]["genres"] or (),
-            known=self._world.genre_names,
-            gender=persona.get("gender"),
-            domain=self._world.release.domain,
-        )
+            text, rating=opinion.rating, genres=own, known=known, gender=persona.get("gender"),
+            domain=domain,
+        )  # fmt: skip
 
     def decide(self, questions: Sequence[Question]) -> list[Decision]:
         """As the rules say; who leaves says why in the model's words."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from pipelines.config import load_settings
 from pipelines.errors import ConfigError
 from pipelines.llm.engines import Answer, Request
 from pipelines.llm.engines.scripted import ScriptedEngine, draw_reply
+from pipelines.personas import genre_phrase
 from pipelines.prompts import ShownItem, agent_item
-from sim.agents import AgentWorld, Brain, open_brain, remark_report, simulate
+from sim.agents import AgentWorld, Brain, Opinion, open_brain, remark_report, simulate
 from sim.agents._model import ModelBrain, _finished
 from sim.agents.testing import BrainContract, sample_questions
 from sim.recommenders import open_recommender
@@ -177,13 +179,12 @@ def test_fixed_items_are_asked_about_once_per_person(world: AgentWorld) -> None:
 def test_prompts_of_a_person_begin_alike(world: AgentWorld) -> None:
     asked: dict[str, set[str]] = {}
 
-    def rule(request: Request) -> Reply:
+    def like(request: Request) -> dict[str, float]:
         first = prompt_text(request).partition("\n\n")[0]
         asked.setdefault(str(request.group), set()).add(first)
-        return draw_reply(request)
+        return yes(0.5)
 
-    made = brain(world, rule)
-    judged(made, world, 2)
+    judged(brain(world, by_question(like=like)), world, 2)
     assert [len(starts) for starts in asked.values()] == [1, 1]
     assert all("Likes: " in start for starts in asked.values() for start in starts)
 
@@ -239,12 +240,13 @@ def test_a_sentence_begins_as_the_decision_was(world: AgentWorld) -> None:
     for opinion in opinions:
         if opinion.watched:
             assert opinion.reason is None
-            assert opinion.feeling.startswith(begins[opinion.rating])
+            assert opinion.feeling is None or opinion.feeling.startswith(begins[opinion.rating])
         else:
-            assert opinion.reason.startswith("I did not choose it because")
+            assert opinion.reason is None or opinion.reason.startswith("I did not choose it")
 
 
-def test_genres_and_rating_stand_before_the_question(world: AgentWorld) -> None:
+def test_tastes_that_agree_stand_before_the_sentence(world: AgentWorld) -> None:
+    """Title, genres, decision, rating, and of the stated tastes those that speak for it."""
     asked = {}
 
     def say(request: Request) -> Reply:
@@ -252,10 +254,44 @@ def test_genres_and_rating_stand_before_the_question(world: AgentWorld) -> None:
         return draw_reply(request)
 
     made = brain(world, by_question(say=say, like=yes(0.5)))
-    (reply,) = judged(made, world, 1, experienced=True)
-    for row, opinion in zip(world.catalogue.frame[:4].to_dicts(), reply.opinions, strict=True):
-        assert ", ".join(row["genres"][:3]) in asked[row["title"]]
-        assert f"rated it {opinion.rating} of 5" in asked[row["title"]]
+    items = tuple(range(8))
+    (reply,) = judged(made, world, 1, experienced=True, items=items, positions=items)
+    persona = made._persona_of(sample_questions(world, [0], "judge")[0].visit)
+    stated = set()
+    for row, opinion in zip(world.catalogue.frame[:8].to_dicts(), reply.opinions, strict=True):
+        text = asked[row["title"]]
+        assert ", ".join(row["genres"][:3]) in text
+        assert f"rated it {opinion.rating} of 5" in text
+        assert "Likes: " not in text
+        told = text.partition("You like ")[2] or text.partition("You do not like ")[2]
+        if opinion.rating > 3 and {*row["genres"]} & {*persona["likes"]}:
+            stated.add("liked")
+            assert "You like " in text
+        elif opinion.rating < 3 and {*row["genres"]} & {*persona["dislikes"]}:
+            stated.add("disliked")
+            assert "You do not like " in text
+        else:
+            assert told == ""
+    assert stated
+
+
+@pytest.mark.parametrize(("side", "sound"), [("likes", True), ("dislikes", False), ("", False)])
+def test_genres_of_a_reason_are_the_items_and_speak_for_it(
+    world: AgentWorld, side: str, sound: bool
+) -> None:
+    """Liked because of a liked genre; not of a disliked one, nor of one that the item lacks."""
+    made = brain(world)
+    (question,) = sample_questions(world, [0], "judge")
+    persona = made._persona_of(question.visit)
+    item, genre = next(
+        (n, genre)
+        for n, own in enumerate(world.catalogue.frame["genres"].to_list())
+        for genre in world.genre_names
+        if (genre in own and genre in persona[side] if side else genre not in own)
+    )
+    said = f"I liked it because these {genre_phrase(genre, 'movies')} are fun."
+    fault = made._fault(replace(question, items=(item,)), 0, Opinion(True, 5), said)
+    assert (fault is None) == sound
 
 
 def test_a_sentence_that_contradicts_the_decision_is_asked_for_again(world: AgentWorld) -> None:
