@@ -6,6 +6,7 @@ everything else is the same for all brains.
 
 from sim.agents._asking import Asked, Classified, classify_items, judge_pairs
 from sim.agents._assumed import ASSUMED_FILE, assumed
+from sim.agents._baselines import RandomBrain
 from sim.agents._choice import logistic
 from sim.agents._figures import FIGURES, source_of, visit_rows, visit_study, visit_values
 from sim.agents._log import TABLES
@@ -62,6 +63,7 @@ __all__ = [
     "Judgement",
     "Opinion",
     "Question",
+    "RandomBrain",
     "Reflection",
     "RemarkReport",
     "Reply",

@@ -184,7 +184,8 @@ class ModelBrain(VisitRules, ModelSession):
         self._openings: dict[str, str] = assumed()["openings"]
         self._personas = Cast.read(world.release).frame
         self._rows = world.catalogue.frame.to_dicts()
-        self._levels: dict[int, _Level] = {}
+        #: Log odds of a yes about the fixed items, by person.
+        self._fixed: dict[int, Floats] = {}
         self._histories: dict[int, EpisodicMemory] = {}
         order = np.argsort(hash_ids(world.catalogue.ids), kind="stable")
         self._reference = tuple(order[: self._model["reference"]].tolist())
@@ -217,14 +218,13 @@ class ModelBrain(VisitRules, ModelSession):
         liking = self._liking(questions, cards, filling)
         seeds = seeds_of(questions)
         opinions: list[list[Opinion]] = []
-        for question, seed, odds in zip(questions, seeds, liking, strict=True):
-            level, person = self._levels.get(question.visit.person), question.visit.person
-            if level is None or np.isnan(odds).any():
+        for question, seed, odds, done in zip(questions, seeds, liking, filling, strict=True):
+            person = question.visit.person
+            if done.status != OK:
                 opinions.append([])
                 continue
-            places = np.array(question.positions, np.int64)
-            gain = self._model["watch_gain"]
-            chances = expit(gain * odds - level.watch)
+            level, places = self._level(person), np.array(question.positions, np.int64)
+            chances = expit(self._model["watch_gain"] * odds - level.watch)
             watched = question.experienced | (uniform(seed, places, _WATCH) < chances)
             shares = self._rating_shares(person, odds - level.rating)
             opinions.append(
@@ -253,7 +253,7 @@ class ModelBrain(VisitRules, ModelSession):
             person = question.visit.person
             chances: tuple[float, ...] = ()
             if done.status == OK:
-                at = self._levels[person].watch + self._habits[person]
+                at = self._level(person).watch + self._habits[person]
                 chances = tuple(expit(self._model["watch_gain"] * odds - at).tolist())
             out.append(Classification(probabilities=chances, **done.fields()))
         return out
@@ -261,19 +261,22 @@ class ModelBrain(VisitRules, ModelSession):
     def _liking(
         self, questions: Sequence[Question], cards: list[list[str]], filling: list[_Filling]
     ) -> list[Floats]:
-        """Log odds of a yes by question and item, NaN without one; sets levels of new people."""
-        new = {q.visit.person: n for n, q in enumerate(questions)}
-        new = {person: n for person, n in new.items() if person not in self._levels}
-        level_of = {len(questions) + k: person for k, person in enumerate(sorted(new))}
-        blank = [
-            Question(
-                "judge", Visit(questions[new[p]].visit.world, 0, p), (0,) * 5, items=self._reference
-            )
-            for p in level_of.values()
+        """Log odds of a yes by question and item in units of the model's spread; NaN without one.
+
+        New people, and the first ones of the world, are asked about the fixed items too.
+        """
+        people = {q.visit.person for q in questions}
+        if questions:
+            people |= {*range(min(self._model["reference_people"], len(self._world)))}
+        world = questions[0].visit.world if questions else self._world
+        fixed = [
+            Question("judge", Visit(world, 0, person), (0,) * 5, items=self._reference)
+            for person in sorted(people - {*self._fixed})
         ]
-        asked = [*questions, *blank]
-        own = [*filling, *(filling[new[person]] for person in level_of.values())]
-        cards = cards + self._shown(blank, plain=True)
+        asked = [*questions, *fixed]
+        # Asked once per person, whoever plays it: no agent's calls.
+        own = [*filling, *(_Filling() for _ in fixed)]
+        cards = cards + self._shown(fixed, plain=True)
         memories = self._recalled(asked)
         odds = [np.full(len(q.items), np.nan) for q in asked]
         rows = [
@@ -287,19 +290,29 @@ class ModelBrain(VisitRules, ModelSession):
             else:
                 yes, no = (max(p, 1e-9) for p in answer.probabilities)
                 odds[row.question][row.place] = np.clip(np.log(yes / no), -_SURE, _SURE)
-        for n, person in level_of.items():
-            if not np.isnan(odds[n]).any():
-                self._levels[person] = self._level(person, odds[n])
+        for question, values in zip(fixed, odds[len(questions) :], strict=True):
+            if not np.isnan(values).any():
+                self._fixed[question.visit.person] = values
         for question, done in zip(questions, filling, strict=True):
-            if question.visit.person not in self._levels:
+            if question.visit.person not in self._fixed:
                 done.fail("invalid", "the answers about the fixed items can't be used")
-        return odds[: len(questions)]
+        return [values / self._spread() for values in odds[: len(questions)]]
 
-    def _level(self, person: int, odds: Floats) -> _Level:
+    def _spread(self) -> float:
+        """Spread of the log odds within people, over the fixed items and the world's first people.
+
+        A model that says nearly the same of everything is made as decided as one that is sure.
+        """
+        known = [self._fixed[p] for p in range(self._model["reference_people"]) if p in self._fixed]
+        variance = np.mean([values.var() for values in known]) if known else 0.0
+        return max(float(np.sqrt(variance)), self._model["least_spread"])
+
+    def _level(self, person: int) -> _Level:
         """The level at which the person watches the assumed share of the fixed items."""
+        odds = self._fixed[person] / self._spread()
         share = float(expit(logit(self._set["watch"]) + self._habits[person]))
         values = self._model["watch_gain"] * odds
-        level = brentq(lambda at: float(expit(values - at).mean()) - share, -50.0, 50.0)
+        level = brentq(lambda at: float(expit(values - at).mean()) - share, -500.0, 500.0)
         weights = expit(values - level)
         return _Level(float(level), float((weights * odds).sum() / weights.sum()))
 

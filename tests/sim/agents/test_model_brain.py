@@ -117,9 +117,9 @@ def test_liked_items_are_watched_and_rated_higher(world: AgentWorld) -> None:
             for item, opinion in zip(items, reply.opinions, strict=True):
                 both[own[item]].append((opinion.chance, opinion.expected, opinion.rating))
     liked, others = (np.array(both[side]).mean(axis=0) for side in (True, False))
-    assert liked[0] > others[0] + 0.3
-    assert liked[1] > others[1] + 0.5
-    assert liked[2] > others[2] + 0.3
+    assert liked[0] > others[0] + 0.25
+    assert liked[1] > others[1] + 0.2
+    assert liked[2] > others[2]
 
 
 @pytest.mark.parametrize("chance", [0.05, 0.5, 0.97])
@@ -170,10 +170,11 @@ def test_fixed_items_are_asked_about_once_per_person(world: AgentWorld) -> None:
 
     made = brain(world, by_question(like=like))
     judged(made, world, 2)
-    assert len(asked) == 2 * (4 + 8)
+    # Four people set the unit of the log odds.
+    assert len(asked) == 2 * 4 + 4 * 8
     judged(made, world, 2, seed=1)
-    assert len(asked) == 2 * (4 + 8) + 2 * 4
-    assert set(asked) == {"agents/0", "agents/1"}
+    assert len(asked) == 2 * 4 + 4 * 8 + 2 * 4
+    assert set(asked) == {f"agents/{n}" for n in range(4)}
 
 
 def test_prompts_of_a_person_begin_alike(world: AgentWorld) -> None:
@@ -185,7 +186,7 @@ def test_prompts_of_a_person_begin_alike(world: AgentWorld) -> None:
         return yes(0.5)
 
     judged(brain(world, by_question(like=like)), world, 2)
-    assert [len(starts) for starts in asked.values()] == [1, 1]
+    assert [len(starts) for starts in asked.values()] == [1, 1, 1, 1]
     assert all("Likes: " in start for starts in asked.values() for start in starts)
 
 
@@ -361,6 +362,7 @@ def test_a_reply_that_failed_is_never_a_rating(world: AgentWorld, status: str) -
     for reply in judged(made, world):
         assert (reply.status, reply.opinions) == (status, ())
         assert "why" in reply.fault
+        assert reply.answer_key.count(",") == 3
 
 
 def test_options_that_are_not_known_are_refused() -> None:
