@@ -156,7 +156,7 @@ class ModelBrain(VisitRules, ModelSession):
         engine: Engine | None = None,
         rating: Literal["like", "scale"] = "like",
         persona: bool = True,
-        temperature: float = 0.7,
+        temperature: float = 0.5,
         min_p: float = 0.1,
         vectors: TextVectors | None = None,
     ) -> None:
