@@ -300,7 +300,7 @@ def progress_bar(
 
     It begins as a pulse with ``text``. The unit ``"bytes"`` shows sizes and speed, anything else is
     printed after the counts. Pass the ``--json`` flag as ``disable``. With ``lines`` a log that is
-    no terminal gets a line with every new step, and one a minute within it.
+    no terminal gets a line with every new step that comes 2 s after the last one, and one a minute.
     """
     from rich.progress import (
         BarColumn,
@@ -333,12 +333,14 @@ def progress_bar(
         disable=not shown,
     ) as bar:
         task = bar.add_task(text, total=None)
-        printed, since = "", 0.0
+        printed, since = "", monotonic()
 
         def show(step: str, done: int, total: int | None) -> None:
             nonlocal printed, since
             bar.update(task, completed=done, total=total, description=step)
-            if not lines or shown or disable or (step == printed and monotonic() < since + 60):
+            if not lines or shown or disable:
+                return
+            if monotonic() < since + (60 if step == printed else 2):
                 return
             printed, since = step, monotonic()
             counts = (f" {done:,}" if done else "") + (f" of {total:,}" if total else "")

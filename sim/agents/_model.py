@@ -392,8 +392,11 @@ class ModelBrain(VisitRules, ModelSession):
                 text = _finished(row.opening, answer.text or "")
                 if text is None or self._fault(questions[n], place, opinion, text):
                     continue
-                named = {"feeling": text} if opinion.watched else {"reason": text}
-                opinions[n][place] = replace(opinion, **named)
+                opinions[n][place] = (
+                    replace(opinion, feeling=text)
+                    if opinion.watched
+                    else replace(opinion, reason=text)
+                )
             missing = [
                 (n, place)
                 for n, place in missing
@@ -590,11 +593,11 @@ class ModelBrain(VisitRules, ModelSession):
             done.keys.append(key)
             done.tokens += answer.prompt_tokens + answer.completion_tokens
             answers[request.tag] = answer
-        for row, answer in zip(rows, answers, strict=True):
-            if answer is not None and answer.status == OK:
-                yield row, answer
-            elif answer is not None and needed:
-                filling[row.question].fail(answer.status, f"{answer.status}: {answer.detail}"[:160])
+        for row, found in zip(rows, answers, strict=True):
+            if found is not None and found.status == OK:
+                yield row, found
+            elif found is not None and needed:
+                filling[row.question].fail(found.status, f"{found.status}: {found.detail}"[:160])
 
 
 def _newest(memory: EpisodicMemory) -> list[int]:

@@ -54,7 +54,8 @@ class VisitRules:
             tiers = world.people[column].replace_strict(values, return_dtype=pl.Float64)
             return np.asarray(tiers.to_numpy())
 
-        self._habits = sum(of(habit, self._set[habit]) for habit in ("activity", "pickiness"))
+        activity, pickiness = (of(name, self._set[name]) for name in ("activity", "pickiness"))
+        self._habits: Floats = activity + pickiness
         self._budget = of("activity", self._set["budget"])
 
     def decide(self, questions: Sequence[Question]) -> list[Decision]:

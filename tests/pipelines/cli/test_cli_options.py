@@ -139,6 +139,21 @@ def test_a_progress_bar_writes_nothing_without_a_terminal(
     assert captured.out + captured.err == ""
 
 
+def test_a_log_gets_a_line_with_every_slow_step(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = iter([0.0, 1.0, 5.0, 5.0, 6.0, 30.0, 70.0, 70.0])
+    monkeypatch.setattr("pipelines.cli._terminal.monotonic", lambda: next(times))
+    with progress_bar("working", lines=True):
+        advance("judge: 8 agents")  # 1 s after the beginning
+        advance("answers", 3)  # 5 s
+        advance("judge: 3 agents")  # 1 s later
+        advance("answers", 9)  # 25 s later, the same step
+        advance("answers", 20, 40)  # more than a minute later
+    lines = [line.partition(" ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert lines == ["answers 3", "answers 20 of 40"]
+
+
 def test_a_progress_bar_on_a_terminal_shows_text_and_counts_on_stderr(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
