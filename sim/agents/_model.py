@@ -305,7 +305,7 @@ class ModelBrain(VisitRules, ModelSession):
         """
         known = [self._fixed[p] for p in range(self._model["reference_people"]) if p in self._fixed]
         variance = np.mean([values.var() for values in known]) if known else 0.0
-        return max(float(np.sqrt(variance)), self._model["least_spread"])
+        return float(max(np.sqrt(variance), self._model["least_spread"]))
 
     def _level(self, person: int) -> _Level:
         """The level at which the person watches the assumed share of the fixed items."""
