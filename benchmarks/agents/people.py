@@ -78,8 +78,9 @@ def resampled(people: Any, figure: Any, draws: int = 2_000) -> list[float]:
     for _ in range(draws):
         chosen = random.choice(distinct, len(distinct))
         found.append(figure(np.concatenate([rows[person] for person in chosen.tolist()])))
-    low, high = np.nanquantile(found, (0.025, 0.975))
-    return [round(float(v), 3) for v in (figure(np.arange(len(people))), low, high)]
+    value, defined = figure(np.arange(len(people))), [v for v in found if not np.isnan(v)]
+    low, high = np.quantile(defined, (0.025, 0.975)) if defined else (value, value)
+    return [round(float(v), 3) for v in (value, low, high)]
 
 
 def correlation(left: Any, right: Any) -> Any:
