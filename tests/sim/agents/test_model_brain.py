@@ -234,7 +234,7 @@ def test_hostile_texts_stay_on_their_lines() -> None:
 def test_a_sentence_begins_as_the_decision_was(world: AgentWorld) -> None:
     made = brain(world, by_question(like=yes(0.5)))
     replies = judged(made, world, 30, experienced=True) + judged(made, world, 30, seed=9)
-    begins = {1: "I did not like it", 2: "I did not like it", 3: "It was only fair",
+    begins = {1: "I did not like it", 2: "I did not like it", 3: "It had its moments",
               4: "I liked it", 5: "I liked it"}  # fmt: skip
     opinions = [opinion for reply in replies for opinion in reply.opinions]
     assert {o.rating for o in opinions} >= {None, 3, 4}
