@@ -37,7 +37,7 @@ from pipelines.sources.formats.files import (
     UNPACK_LIMITS,
     Original,
     UnpackLimits,
-    plain_file,
+    any_file,
     zip_members,
 )
 
@@ -57,7 +57,7 @@ FILES: Mapping[Format, tuple[str, ...]] = {
     "dat-tags": ("movies.dat", "ratings.dat", "tags.dat"),
     "u": ("u.item", "u.user", "u.data"),
 }
-#: Files that people's own data may lack; of a published archive they have been lost.
+#: Files that copies and people's own data may lack; of a published archive they have been lost.
 _OPTIONAL = ("links.csv", "tags.csv")
 
 #: Published archives. The MD5 sums are those GroupLens publishes beside each archive.
@@ -92,6 +92,8 @@ _VARIANTS: Mapping[str, Format] = {
 }
 #: Variant of files that lie directly in the folder.
 _BARE = "movielens"
+#: Folder of data that may be called as MovieLens' and are not.
+_OWN = "own"
 #: Names of the files in Kaggle's copy of ml-20m.
 _SINGULAR = {f"{name}.csv": f"{name}s.csv" for name in ("movie", "rating", "link", "tag")}
 
@@ -99,10 +101,10 @@ _SINGULAR = {f"{name}.csv": f"{name}s.csv" for name in ("movie", "rating", "link
 def published_name(name: str) -> str:
     """The published name of a file or variant that is spelled otherwise: in capitals, with ``_``.
 
-    >>> [published_name(n) for n in ("Movies.CSV", "rating.csv", "ML_25M", "ml-10M100K", "other")]
-    ['movies.csv', 'ratings.csv', 'ml-25m', 'ml-10m', 'other']
+    >>> [published_name(n) for n in ("Movies.CSV.gz", "rating.csv", "ML_25M", "ml-10M100K")]
+    ['movies.csv', 'ratings.csv', 'ml-25m', 'ml-10m']
     """
-    plain = name.lower()
+    plain = name.lower().removesuffix(".gz")
     variant = re.sub(r"^movielens-", "ml-", plain.replace("_", "-").replace("-dataset", ""))
     variant = re.sub(r"^ml-10m100k", "ml-10m", variant)
     return variant if variant.startswith("ml-") else _SINGULAR.get(plain, plain)
@@ -148,7 +150,8 @@ class Layout:
         missing.
         """
         if not self._packed:
-            return {n: plain_file(p, f"{self.name}/{n}") for n, p in self._files().items()}
+            files = self._files().items()
+            return {n: any_file(p, f"{self.name}/{p.name}", limits) for n, p in files}
         found = zip_members(self.path, self.name, FILES[self.format], limits, published_name)
         self._refuse_missing(found)
         return found
@@ -175,7 +178,7 @@ class Layout:
 
     def _refuse_missing(self, found: Collection[str]) -> None:
         names = FILES[self.format]
-        if self.variant not in _VARIANTS:
+        if not self._packed:
             names = tuple(name for name in names if name not in _OPTIONAL)
         missing = [name for name in names if name not in found]
         if missing:
@@ -256,9 +259,9 @@ def _place(folder: Path) -> Path:
     here = folder / _FOLDER
     if has_folder(here, EXPECTED) or not has_folder(folder, EXPECTED):
         return here
-    inside = entries(folder, EXPECTED)
+    inside = [path for path in entries(folder, EXPECTED) if path.name != _OWN]
     direct = _layout_of(path.name for path in inside) or any(map(_variant_of, inside))
-    return folder if direct else here
+    return folder if direct or any(map(_looked_into, inside)) else here
 
 
 def _variant_of(path: Path) -> str | None:
