@@ -295,10 +295,8 @@ def show(
     from sim.dialogue.suites import read_run
 
     result = read_run(_run_folder(call, out))
-    episodes, names = (
-        result.episodes,
-        result.episodes["agent"].unique(maintain_order=True).to_list(),
-    )
+    episodes = result.episodes
+    names = episodes["agent"].unique(maintain_order=True).to_list()
     if agent is not None and agent not in names:
         raise ConfigError(f"no agent {agent!r} in the run", where=str(out or "newest run"),
                           hint=nearest(agent, names))  # fmt: skip
