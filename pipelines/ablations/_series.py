@@ -82,11 +82,9 @@ def find_series(
         ("title", _by_title),
         ("keyword", _by_keyword),
     ):
-        members = named(rated.join(taken, on="item_id", how="anti")).with_columns(
-            basis=pl.lit(basis)
-        )
-        parts.append(members)
-        taken = pl.concat([taken, members.select("item_id")])
+        batch = named(rated.join(taken, on="item_id", how="anti")).with_columns(basis=pl.lit(basis))
+        parts.append(batch)
+        taken = pl.concat([taken, batch.select("item_id")])
     # Two ways to the same name make one series: the surer one stands.
     table = pl.concat(parts).join(rated.drop("keywords", strict=False), on="item_id")
     first = table.group_by("series", maintain_order=True).agg(pl.col("basis").first())
