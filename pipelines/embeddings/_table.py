@@ -76,16 +76,14 @@ def embed_table(
         )
     digest = text_sha256(text)
     table = pl.DataFrame({key: frame[key], "text_sha256": digest, "text": text})
-    stored = _known(previous, embedder.name)
-    new = table.unique("text_sha256", maintain_order=True).join(
-        stored, on="text_sha256", how="anti"
-    )
+    cache = _known(previous, embedder.name)
+    new = table.unique("text_sha256", maintain_order=True).join(cache, on="text_sha256", how="anti")
     if new.height:
         vectors = _encoded(new, embedder, folder)
         fresh = pl.DataFrame({"text_sha256": new["text_sha256"], "vector": _lists(vectors)})
-        stored = pl.concat([stored, fresh])
+        cache = pl.concat([cache, fresh])
     return (
-        table.join(stored, on="text_sha256", how="left", maintain_order="left")
+        table.join(cache, on="text_sha256", how="left", maintain_order="left")
         .select(key, pl.lit(embedder.name).alias("model"), "text_sha256", "vector")
         .sort(key)
     )

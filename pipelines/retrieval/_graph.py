@@ -68,10 +68,8 @@ class GraphRetriever(SimilarityRetriever):
         """Similarities of some items to every code, of shape (n, codes)."""
         new = np.array([i for i in items.tolist() if i not in self._rows], np.int64)
         if len(new):
-            similarities = self._paths.similarity(np.maximum(self._codes[new], 0)).astype(
-                np.float32
-            )
-            self._rows.update(zip(new.tolist(), similarities, strict=True))
+            scores = self._paths.similarity(np.maximum(self._codes[new], 0)).astype(np.float32)
+            self._rows.update(zip(new.tolist(), scores, strict=True))
         for item in items.tolist():
             self._rows.move_to_end(item)
         rows = np.stack([self._rows[item] for item in items.tolist()])

@@ -109,11 +109,9 @@ def _tmdb_record(film: Film, dice: Dice, fame: float, quality: float) -> dict[st
     """The record of a film; ``quality`` is in stars above the mean, ``fame`` has mean 1."""
     names, person = _TABLES["tmdb_genres"], partial(record_of, "person")
     genres = dict(names[g] for g in film.genres if g in names)
-    has_budget = not dice.chance(0.35)
-    budget = (
-        round(10 ** (6.2 + 1.4 * dice.roll()) * (0.4 + min(fame, 8.0)), -5) if has_budget else 0
-    )
-    revenue = budget * (0.2 + dice.exponential(1.8)) * (1 + 0.4 * quality) if has_budget else 0
+    stated = not dice.chance(0.35)
+    budget = round(10 ** (6.2 + 1.4 * dice.roll()) * (0.4 + min(fame, 8.0)), -5) if stated else 0
+    revenue = budget * (0.2 + dice.exponential(1.8)) * (1 + 0.4 * quality) if stated else 0
     cast = [person(p) | {"character": role, "order": n} for n, (p, role) in enumerate(film.cast)]
     crew = [person(p) | {"job": job, "department": part} for p, job, part in film.crew]
     keywords = [{"id": 1_000 + 7 * keyword_numbers()[k], "name": k} for k in film.keywords]
@@ -143,7 +141,7 @@ def write_films(
     _write_lists(folder, model, faults)
     budgets = _write_tmdb(folder, model, faults)
     tags, rated, stars = _write_ratings(folder, model, faults)
-    with_record = [f for f in films if f.has_record]
+    recorded = [f for f in films if f.has_record]
     named = ("overview", "cast", "release_date", "runtime", "keywords")
     return {
         "films": len(films),
@@ -154,14 +152,12 @@ def write_films(
         "rating_counts": {str(k / 2): int(stars[k]) for k in range(1, 11)},
         "films_linked": sum(f.tmdb_id is not None for f in films),
         "tmdb_ids": len({f.tmdb_id for f in films if f.tmdb_id is not None}),
-        "films_with_record": len(with_record),
-        **{
-            f"films_with_{name}": sum(bool(getattr(f, name)) for f in with_record) for name in named
-        },
-        "films_with_director": sum(bool(f.directors) for f in with_record),
+        "films_with_record": len(recorded),
+        **{f"films_with_{name}": sum(bool(getattr(f, name)) for f in recorded) for name in named},
+        "films_with_director": sum(bool(f.directors) for f in recorded),
         "films_with_budget": budgets,
-        "films_in_series": sum(f.collection is not None for f in with_record),
-        "series": len({f.collection["id"] for f in with_record if f.collection is not None}),
+        "films_in_series": sum(f.collection is not None for f in recorded),
+        "series": len({f.collection["id"] for f in recorded if f.collection is not None}),
         "remakes": sum(f.remake for f in films),
         "films_without_genres": sum(not f.genres_listed for f in films),
         "films_without_year": sum(not f.year_listed for f in films),
