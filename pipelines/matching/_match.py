@@ -143,24 +143,15 @@ def scored_candidates(
             where=f"matcher {matcher.name}",
             hint=f"expected {size}",
         )
-    mine, others, _ = (
+    mine, other, _ = (
         np.round(values, 6) for values in self_consistency(rated.expected, settings.subsets)
     )
     ok = np.array([status == "ok" for status in rated.status], bool)
     # From the rounded means, so that the table's score can be computed again from its columns.
-    score = np.where(ok, np.round(mine - others, 6), np.nan)
+    score = np.where(ok, np.round(mine - other, 6), np.nan)
     best, margin = choose(candidates["user"].to_numpy(), score, len(users))
     return Scored(
-        users,
-        tastes,
-        candidates,
-        mine,
-        others,
-        score,
-        best,
-        margin,
-        rated.status,
-        rated.answer_keys,
+        users, tastes, candidates, mine, other, score, best, margin, rated.status, rated.answer_keys
     )
 
 

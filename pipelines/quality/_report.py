@@ -246,10 +246,8 @@ def _raters(release: Release) -> dict[str, list[tuple[str, ...]]]:
 def _checks(release: Release) -> dict[str, Any]:
     from pipelines.store import count_outcomes
 
-    datasets = {lock.dataset for lock in release.tables.values()}
-    records = [
-        (d, c) for d, checks in release.checks.items() if d in datasets for c in checks.values()
-    ]
+    used = {lock.dataset for lock in release.tables.values()}
+    records = [(d, c) for d, checks in release.checks.items() if d in used for c in checks.values()]
     rows = [
         (d, c.name, c.outcome.replace("_", " "), str(c.details.get("skipped", "")))
         for d, c in records
