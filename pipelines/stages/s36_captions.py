@@ -41,10 +41,10 @@ def _identity(inputs: Inputs, settings: Settings) -> dict[str, Any]:
 
 
 def _settings(settings: Settings) -> dict[str, Any]:
-    found: dict[str, Any] = {"captions": settings.captions.model_dump(mode="json")}
+    identity: dict[str, Any] = {"captions": settings.captions.model_dump(mode="json")}
     if settings.captions.captioner == "model":
-        found["engine"] = settings.engine.identity_values()
-    return found
+        identity["engine"] = settings.engine.identity_values()
+    return identity
 
 
 def _left_out(settings: Settings, _: str | None) -> str | None:

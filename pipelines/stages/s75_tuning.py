@@ -29,25 +29,25 @@ BEATS_MEAN = Check(
 def rating_examples(inputs: Inputs, settings: Settings, report: Report) -> pl.DataFrame:
     """Format people's ratings as training lines for a model, without leakage."""
     held = _held_out(inputs, settings)
-    own = settings.tuning
-    found = tuning.rating_examples(
+    section = settings.tuning
+    examples = tuning.rating_examples(
         items=inputs["items"].read(),
         interactions=inputs["interactions"].scan(),
         splits=inputs["splits"].scan(),
         source=raters.source_scale(inputs["interactions"].scan()),
         style=_style(inputs, settings),
         held_out=held,
-        window=own.window,
-        cuts=own.cuts,
-        history=own.window,
-        seed=own.seed,
+        window=section.window,
+        cuts=section.cuts,
+        history=section.window,
+        seed=section.seed,
     )
     report.stats.update(
         held_out_users=len(held.users),
         held_out_items=len(held.items),
-        rows={f"{s}, {w}": n for s, w, n in found.group_by("split", "shows").len().iter_rows()},
+        rows={f"{s}, {w}": n for s, w, n in examples.group_by("split", "shows").len().iter_rows()},
     )
-    return found
+    return examples
 
 
 def rating_model(inputs: Inputs, settings: Settings, report: Report) -> Iterable[Table]:
@@ -157,9 +157,9 @@ def _examples(inputs: Inputs, settings: Settings) -> dict[str, Any]:
 
 def _training(settings: Settings) -> dict[str, Any]:
     base = _base(settings)
-    own = settings.tuning.model_dump(mode="json", exclude={"base"})
-    found = None if base is None else [base.weights_digest(), base.tokenizer_digest()]
-    return {"tuning": own, "base": found, "scale": settings.scoring.scale}
+    section = settings.tuning.model_dump(mode="json", exclude={"base"})
+    digests = None if base is None else [base.weights_digest(), base.tokenizer_digest()]
+    return {"tuning": section, "base": digests, "scale": settings.scoring.scale}
 
 
 def _base(settings: Settings) -> Checkpoint | None:

@@ -301,12 +301,12 @@ class Study:
 
     def control(self, row: Row, changed: Mapping[str, str]) -> Row | None:
         """The first row with the changed labels that else has the labels of a row; None without."""
-        wanted = {**row.labels, **changed}
+        labels = {**row.labels, **changed}
         return next(
             (
                 other
                 for other in self.rows
-                if other.has(changed) and all(wanted.get(k) == v for k, v in other.labels.items())
+                if other.has(changed) and all(labels.get(k) == v for k, v in other.labels.items())
             ),
             None,
         )

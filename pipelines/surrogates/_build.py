@@ -183,13 +183,13 @@ def teach(
             (train.item, fit.things, fit.things_weights),
         )
     ):
-        own = np.unique(rows)
-        frame = frames[n][own.tolist()]
+        distinct = np.unique(rows)
+        frame = frames[n][distinct.tolist()]
         sides[n] = replace(
             sides[n],
             ids=np.array(frame[id_column(frame)].to_list()),
             digests=stated_digests(frame),
-            values=values[own],
+            values=values[distinct],
             weights=weights,
         )
     metadata = {
@@ -230,15 +230,15 @@ def _pairs(teacher: Teacher, frames: Sequence[pl.DataFrame]) -> Pairs:
     rows = []
     for frame in frames:
         key = id_column(frame)
-        known = frame.select(key).with_row_index("row")
-        found = teacher.rows.join(known, on=key, how="left", maintain_order="left")
-        if found["row"].null_count():
+        numbers = frame.select(key).with_row_index("row")
+        joined = teacher.rows.join(numbers, on=key, how="left", maintain_order="left")
+        if joined["row"].null_count():
             raise ContractError(
-                f"{found['row'].null_count():,} scores whose {key} is not in the table",
-                where=f"preference_scores: {found.filter(pl.col('row').is_null())[key][0]}",
+                f"{joined['row'].null_count():,} scores whose {key} is not in the table",
+                where=f"preference_scores: {joined.filter(pl.col('row').is_null())[key][0]}",
                 hint="score again with the present tables",
             )
-        rows.append(found["row"].cast(pl.Int64).to_numpy())
+        rows.append(joined["row"].cast(pl.Int64).to_numpy())
     return Pairs(rows[0], rows[1], teacher.target)
 
 
@@ -328,9 +328,9 @@ def _visit(
         chosen = np.where(rng.random(len(who)) < _RANDOM, 0, chosen)
         item = slate[np.arange(len(who)), chosen]
         if step:
-            asked = teacher.rate(who, item, past[:, :step], ratings[:, :step])
-            ok = np.array(asked.status) == OK
-            states.append((who[ok], item[ok], past[ok], ratings[ok], asked.probabilities[ok]))
+            answers = teacher.rate(who, item, past[:, :step], ratings[:, :step])
+            ok = np.array(answers.status) == OK
+            states.append((who[ok], item[ok], past[ok], ratings[ok], answers.probabilities[ok]))
         batch = surrogate.rate(who, item, past, ratings)
         past[:, step], ratings[:, step] = item, batch.sample(rng.random(len(who)))
     return states
@@ -339,8 +339,8 @@ def _visit(
 def save_surrogate(taught: Taught, folder: Path) -> list[Path]:
     """Write the files of a surrogate: arrays, metadata with fidelity, and a card."""
     files = taught.model.save(folder)
-    made = taught.model.metadata
-    teacher, counts = made["teacher"], made["counts"]
+    metadata = taught.model.metadata
+    teacher, counts = metadata["teacher"], metadata["counts"]
     below = [kind for kind in KINDS if not taught.model.beats_floor(kind)]
     histories = (
         "It was also asked about states with memories, whose effect is learned."

@@ -60,8 +60,8 @@ class Base:
                 local_files_only=True,
                 use_safetensors=True,
             )
-        known = {name.rpartition(".")[2] for name, _ in model.named_modules()}
-        targets = [name for name in _ADAPTED if name in known]
+        names = {name.rpartition(".")[2] for name, _ in model.named_modules()}
+        targets = [name for name in _ADAPTED if name in names]
         if not targets:
             raise ConfigError(
                 f"the model has no matrix named {', '.join(_ADAPTED)}",
@@ -351,6 +351,6 @@ def _looked_at(examples: pl.DataFrame, settings: TuningSettings) -> pl.DataFrame
     rows = examples.filter(pl.col("split") != "train")
     counts = rows.filter(split="validation").group_by("window").len().sort("window")
     counts = counts.sample(fraction=1, shuffle=True, seed=settings.seed)
-    kept = counts.filter(pl.col("len").cum_sum() <= settings.looked_at)["window"]
-    kept = kept if len(kept) else counts["window"].head(1)
-    return rows.filter(pl.col("window").is_in(kept.implode()))
+    selected = counts.filter(pl.col("len").cum_sum() <= settings.looked_at)["window"]
+    selected = selected if len(selected) else counts["window"].head(1)
+    return rows.filter(pl.col("window").is_in(selected.implode()))

@@ -147,9 +147,9 @@ def _specs(
     if "llm" in raters:
         engines = [settings.engine.model_copy(update={"model": m}) for m in models]
         specs += [
-            RaterSpec("llm", engine, asked)
+            RaterSpec("llm", engine, question)
             for engine in engines or [settings.engine]
-            for asked in questions or [settings.scoring.question]
+            for question in questions or [settings.scoring.question]
         ]
     return specs
 

@@ -113,13 +113,13 @@ def show(
     for name in RECOMMENDERS.names():
         row: dict[str, Any] = {"recommender": name, "note": "", "baseline": name in BASELINES}
         try:
-            made = open_recommender(name)
+            recommender = open_recommender(name)
         except ConfigError as error:
             rows.append({**row, "options": {}, "problem": str(error)})
             continue
         parameters = inspect.signature(RECOMMENDERS[name]).parameters
         defaults = {k: p.default for k, p in parameters.items()}
-        rows.append({**row, "note": made.note, "options": defaults, "problem": None})
+        rows.append({**row, "note": recommender.note, "options": defaults, "problem": None})
     call.emit(rows, lambda out: _render_list(out, rows))
 
 

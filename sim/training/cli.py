@@ -68,20 +68,20 @@ def train(
     from sim.training import train as run
 
     chosen = call.settings.training
-    wanted = run_settings(chosen, seed=chosen.seeds[0])
+    options = run_settings(chosen, seed=chosen.seeds[0])
     world = World.open(
-        Release(call.release(release)), rater=chosen.rater, retriever=wanted.retriever
+        Release(call.release(release)), rater=chosen.rater, retriever=options.retriever
     )
-    folder = out or call.home / "training" / f"{world.release.name}-{wanted.algo}"
+    folder = out or call.home / "training" / f"{world.release.name}-{options.algo}"
     with (
-        _interruptible() as asked,
-        stoppable(asked),
-        call.progress(f"{wanted.algo} on {world.release.name}", "steps"),
+        _interruptible() as interrupted,
+        stoppable(interrupted),
+        call.progress(f"{options.algo} on {world.release.name}", "steps"),
     ):
         try:
             report = run(
                 world,
-                wanted,
+                options,
                 list(chosen.seeds),
                 folder,
                 # A checkpoint is of a run that is there already.
@@ -114,21 +114,21 @@ def _installed() -> None:
 @contextmanager
 def _interruptible() -> Iterator[Any]:
     """Yield a function that reports whether Ctrl-C or SIGTERM arrived; a second is immediate."""
-    asked = False
+    interrupted = False
 
     def ask(number: int, frame: Any) -> None:
-        nonlocal asked
+        nonlocal interrupted
         del number, frame
-        if asked:
+        if interrupted:
             raise KeyboardInterrupt
-        asked = True
+        interrupted = True
         cli.console(stderr=True).print("stopping after this rollout (repeat to stop at once)")
 
     before = {}
     for number in (signal.SIGINT, signal.SIGTERM):
         before[number] = signal.signal(number, ask)
     try:
-        yield lambda: asked
+        yield lambda: interrupted
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
