@@ -115,8 +115,8 @@ def item_similarity(
     threads: int = 1,
 ) -> Iterator[pl.DataFrame]:
     """The most similar items of all items; see :class:`SimilarItems`."""
-    found = SimilarItems(triples, embeddings, settings, domain=domain, paths=paths)
-    yield from found.rows(block=block, threads=threads)
+    similar = SimilarItems(triples, embeddings, settings, domain=domain, paths=paths)
+    yield from similar.rows(block=block, threads=threads)
 
 
 def _blocks(
@@ -184,7 +184,7 @@ class _Vectors:
 
     ids: pl.Series
     rows: npt.NDArray[np.float32]
-    known: npt.NDArray[np.bool_]
+    embedded: npt.NDArray[np.bool_]
 
     @classmethod
     def of(cls, embeddings: pl.DataFrame | None) -> _Vectors:
@@ -210,12 +210,12 @@ class _Vectors:
         place = ids.to_frame("id").join(
             self.ids.to_frame("id").with_row_index("at"), on="id", how="left", maintain_order="left"
         )["at"]
-        found = place.is_not_null().to_numpy()
+        present = place.is_not_null().to_numpy()
         rows = np.zeros((len(ids), self.rows.shape[1]), dtype=np.float32)
-        known = np.zeros(len(ids), dtype=np.bool_)
+        embedded = np.zeros(len(ids), dtype=np.bool_)
         at = place.drop_nulls().to_numpy()
-        rows[found], known[found] = self.rows[at], self.known[at]
-        return _Vectors(ids, rows, known)
+        rows[present], embedded[present] = self.rows[at], self.embedded[at]
+        return _Vectors(ids, rows, embedded)
 
     def exact(self, left: Codes, right: Codes) -> Floats:
         """Cosines of pairs; each depends on its two vectors only, unlike a matrix product."""
@@ -252,12 +252,12 @@ class _Job:
         scores = combine(counts, trips[rows][:, None], trips[None, :], space.scores[:size])
         scores *= self.settings.alpha
         joined = np.greater(counts, 0, out=space.joined[:size])
-        known, weight = self.vectors.known, np.float32(self.settings.embedding_weight)
-        if weight and known.any():
+        embedded, weight = self.vectors.embedded, np.float32(self.settings.embedding_weight)
+        if weight and embedded.any():
             cosine = space.cosine[:size]
             np.matmul(self.vectors.rows[start:end] * weight, self.vectors.rows.T, out=cosine)
             scores += cosine
-            joined |= known[start:end, None] & known[None, :]
+            joined |= embedded[start:end, None] & embedded[None, :]
         joined[np.arange(size), rows] = False
         np.logical_not(joined, out=joined)
         scores[joined] = -np.inf
@@ -267,10 +267,10 @@ class _Job:
     def _frame(
         self, rows: Codes, at: Codes, neighbour: Codes, counts: Floats, by_group: Floats
     ) -> pl.DataFrame:
-        query, trips, known = rows[at], self.sim.round_trips, self.vectors.known
+        query, trips, embedded = rows[at], self.sim.round_trips, self.vectors.embedded
         pathsim = combine(counts, trips[query], trips[neighbour])
         cosine = np.clip(self.vectors.exact(query, neighbour), -1.0, 1.0)
-        cosine[~(known[query] & known[neighbour])] = np.nan
+        cosine[~(embedded[query] & embedded[neighbour])] = np.nan
         score = self.settings.alpha * pathsim
         score += self.settings.embedding_weight * np.nan_to_num(cosine)
         ids = self.sim.index.ids(self.sim.index.item_type)
@@ -324,14 +324,14 @@ class _Job:
         table = np.stack(columns, axis=1)
         first = np.argsort(-table, axis=1, kind="stable")
         taken = np.take_along_axis(table, first, axis=1).astype(np.int64)
-        there = (taken > 0).ravel()
-        pair = np.repeat(np.arange(pairs), first.shape[1])[there]
+        positive = (taken > 0).ravel()
+        pair = np.repeat(np.arange(pairs), first.shape[1])[positive]
         labels = pl.Series([path.name for path in paths], dtype=pl.String)
         long = pl.DataFrame(
             {
                 "pair": pair,
-                "paths": labels.gather(first.ravel()[there]),
-                "path_counts": taken.ravel()[there],
+                "paths": labels.gather(first.ravel()[positive]),
+                "path_counts": taken.ravel()[positive],
             }
         )
         lists = (

@@ -95,27 +95,27 @@ def find_files(
     lying = [f for f in _in_folder(folder) if f.kind not in given]
     if settings.edition != "auto":
         lying = [f for f in lying if f.edition == settings.edition]
-    found: dict[tuple[str, str, str], AmazonFile] = {}
+    by_key: dict[tuple[str, str, str], AmazonFile] = {}
     for file in (*named, *lying):
         key = (file.edition, file.kind, file.category)
-        if key in found:
+        if key in by_key:
             raise SourceError(
                 f"two files of {file.category} ({file.kind}, {file.edition})",
-                where=f"{found[key].name} and {file.name}",
+                where=f"{by_key[key].name} and {file.name}",
                 hint="keep one of them",
             )
-        found[key] = file
-    known = sorted({f.category for f in found.values()})
+        by_key[key] = file
+    categories = sorted({f.category for f in by_key.values()})
     chosen = [category_of(f"{name}.json") or name for name in settings.categories]
-    absent = [category for category in chosen if category not in known]
+    absent = [category for category in chosen if category not in categories]
     if absent:
         raise SourceError(
             f"no files of {', '.join(absent)}",
             where=str(folder / _FOLDER),
-            hint=f"data.amazon.categories names them; found: {', '.join(known) or 'none'}",
+            hint=f"data.amazon.categories names them; found: {', '.join(categories) or 'none'}",
         )
-    wanted = chosen or known
-    return sorted((f for f in found.values() if f.category in wanted), key=lambda f: f.name)
+    selected = chosen or categories
+    return sorted((f for f in by_key.values() if f.category in selected), key=lambda f: f.name)
 
 
 def _sorted_out(path: Path, kind: Kind, settings: AmazonData) -> AmazonFile:
@@ -400,9 +400,9 @@ class AmazonSource(Source):
 
     def lacks(self, folder: Path) -> SourceError | None:
         """Name reviews of a domain that has no product records at all."""
-        found = self._found(folder)
-        known = {_domain(f) for f in found if f.kind == "meta"}
-        alone = [f for f in found if _domain(f) not in known]
+        files = self._found(folder)
+        with_records = {_domain(f) for f in files if f.kind == "meta"}
+        alone = [f for f in files if _domain(f) not in with_records]
         if not alone:
             return None
         records = dict.fromkeys(f"meta_{f.category}" for f in alone)
@@ -419,13 +419,13 @@ class AmazonSource(Source):
 
     def read(self, folder: Path, work: Workspace) -> Iterator[RawTable]:
         """Read reviews and products of 2018, then of 2023."""
-        found = self._found(folder)
-        if not found:
+        available = self._found(folder)
+        if not available:
             raise SourceError(
                 "no Amazon files", where=str(folder / self.name), hint="see docs/data.md"
             )
         for (edition, kind), table in TABLES.items():
-            files = [f for f in found if (f.edition, f.kind) == (edition, kind)]
+            files = [f for f in available if (f.edition, f.kind) == (edition, kind)]
             yield table.read(f"amazon/{edition} {kind}", files, work)
 
     def _found(self, folder: Path) -> list[AmazonFile]:

@@ -152,9 +152,9 @@ class Layout:
         if not self._packed:
             files = self._files().items()
             return {n: any_file(p, f"{self.name}/{p.name}", limits) for n, p in files}
-        found = zip_members(self.path, self.name, FILES[self.format], limits, published_name)
-        self._refuse_missing(found)
-        return found
+        members = zip_members(self.path, self.name, FILES[self.format], limits, published_name)
+        self._refuse_missing(members)
+        return members
 
     @property
     def _packed(self) -> bool:
@@ -163,24 +163,24 @@ class Layout:
     def _files(self) -> dict[str, Path]:
         names = FILES[self.format]
         expected = ", ".join(names)
-        found: dict[str, Path] = {}
+        by_name: dict[str, Path] = {}
         for path in pick_files(self.path, lambda n: published_name(n) in names, expected):
             name = published_name(path.name)
-            if name in found:
+            if name in by_name:
                 raise SourceError(
                     f"two files of {name}",
-                    where=f"{found[name]} and {path.name}",
+                    where=f"{by_name[name]} and {path.name}",
                     hint="keep one of them",
                 )
-            found[name] = path
-        self._refuse_missing(found)
-        return {name: found[name] for name in names if name in found}
+            by_name[name] = path
+        self._refuse_missing(by_name)
+        return {name: by_name[name] for name in names if name in by_name}
 
-    def _refuse_missing(self, found: Collection[str]) -> None:
+    def _refuse_missing(self, present: Collection[str]) -> None:
         names = FILES[self.format]
         if not self._packed:
             names = tuple(name for name in names if name not in _OPTIONAL)
-        missing = [name for name in names if name not in found]
+        missing = [name for name in names if name not in present]
         if missing:
             raise SourceError(
                 f"{', '.join(missing)} missing",
@@ -209,47 +209,47 @@ def find_layout(folder: Path, variant: str = "auto") -> Layout:
             hint=f"expected {EXPECTED}; see docs/data.md",
         )
     inside = entries(here, EXPECTED)
-    found: dict[str, Layout] = {}
+    layouts: dict[str, Layout] = {}
     for path in sorted(inside, key=_rank):
         name = _variant_of(path)
-        if name is None or name in found:
+        if name is None or name in layouts:
             continue
         check = check_file if path.suffix.lower() == ".zip" else has_folder
         check(path, EXPECTED)
-        found[name] = Layout(name, path, _VARIANTS[name])
-    known = {*_VARIANTS, *(f"{name}.zip" for name in _VARIANTS), *FILES["csv"]}
+        layouts[name] = Layout(name, path, _VARIANTS[name])
+    published = {*_VARIANTS, *(f"{name}.zip" for name in _VARIANTS), *FILES["csv"]}
     for path in inside:
         name = published_name(path.name)
-        if name not in known and published_name(resembling(name)) in known:
+        if name not in published and published_name(resembling(name)) in published:
             raise unclear_name(path, EXPECTED)
     names = [path.name for path in inside]
     bare = "csv" if any(published_name(n) in FILES["csv"] for n in names) else _layout_of(names)
     if bare and _VARIANTS.get(variant, bare) == bare:
         unpacked = _variant_of(here) if here == folder else None
         name = (unpacked or _BARE) if variant == "auto" else variant
-        found.setdefault(name, Layout(name, here, bare))
-    if not found:
-        found = {layout.variant: layout for path in inside if (layout := _looked_into(path))}
-    listed = ", ".join(found) or "none"
+        layouts.setdefault(name, Layout(name, here, bare))
+    if not layouts:
+        layouts = {layout.variant: layout for path in inside if (layout := _looked_into(path))}
+    listed = ", ".join(layouts) or "none"
     if variant != "auto":
-        if variant not in found:
+        if variant not in layouts:
             raise SourceError(
                 f"no {variant} here (found: {listed})",
                 where=str(here),
                 hint=f"expected {variant}.zip or {variant}/",
             )
-        return found[variant]
-    if "ml-latest-small" in found:
-        return found["ml-latest-small"]
-    if len(found) == 1:
-        return next(iter(found.values()))
+        return layouts[variant]
+    if "ml-latest-small" in layouts:
+        return layouts["ml-latest-small"]
+    if len(layouts) == 1:
+        return next(iter(layouts.values()))
     raise SourceError(
         f"which MovieLens variant? found: {listed}"
-        if found
+        if layouts
         else f"no MovieLens files{described(here)}",
         where=str(here),
         hint="set world.variant"
-        if found
+        if layouts
         else f"expected {', '.join(f'{name}.zip' for name in ARCHIVES)} or their files",
     )
 

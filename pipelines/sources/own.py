@@ -175,9 +175,9 @@ class Table:
             usual = [by_plain[u] for u in USUAL[meaning] if u in by_plain]
             if meaning == "item" and self.kind == "items" and "id" in by_plain:
                 usual.append(by_plain["id"])
-            found = given if given in header else None if given else next(iter(usual), None)
-            if found is not None and found not in chosen.values():
-                chosen[meaning] = found
+            column = given if given in header else None if given else next(iter(usual), None)
+            if column is not None and column not in chosen.values():
+                chosen[meaning] = column
         absent = [meaning for meaning in needed if meaning not in chosen]
         if absent:
             mapped = ", ".join(f"{m}: {self.columns.get(m, 'COLUMN')}" for m in absent)
@@ -247,7 +247,7 @@ def _frames(rows: Iterator[Row], width: int) -> Iterator[pl.DataFrame]:
     import polars as pl
 
     cells = dict.fromkeys(map(str, range(width)), pl.String)
-    while batch := [(line, text, *found) for line, text, found in islice(rows, _ROWS)]:
+    while batch := [(line, text, *fields) for line, text, fields in islice(rows, _ROWS)]:
         yield pl.DataFrame(batch, {"line": pl.Int64, "text": pl.String, **cells}, orient="row")
 
 
@@ -390,8 +390,8 @@ class OwnSource(Source):
         return self.settings.data.own.scale or self.scale
 
     def _tables(self, folder: Path) -> dict[Kind, Path]:
-        own = self.settings.data.own
-        named: dict[Kind, str] = {"items": own.items, "ratings": own.ratings, "users": own.users}
+        data = self.settings.data.own
+        named: dict[Kind, str] = {"items": data.items, "ratings": data.ratings, "users": data.users}
         if any(named.values()):
             tables = {k: given_files([name], self.settings)[0] for k, name in named.items() if name}
         else:

@@ -55,7 +55,7 @@ def find_files(folder: Path, settings: Settings) -> dict[Kind, SteamFile]:
     is missing beside the other, or if the folder can't be read.
     """
     data = settings.data.steam
-    found: dict[Kind, SteamFile] = {}
+    files: dict[Kind, SteamFile] = {}
     for kind, name in _NAMES.items():
         given = getattr(data, kind)
         paths = (
@@ -70,21 +70,21 @@ def find_files(folder: Path, settings: Settings) -> dict[Kind, SteamFile]:
                 hint="keep one of them",
             )
         for path in paths:
-            found[kind] = SteamFile(path, relative_name(path, folder))
-    missing = [kind for kind in REQUIRED if kind not in found]
-    if found and missing:
+            files[kind] = SteamFile(path, relative_name(path, folder))
+    missing = [kind for kind in REQUIRED if kind not in files]
+    if files and missing:
         raise SourceError(
             f"the Steam {missing[0]} are missing",
             where=str(folder / _FOLDER),
             hint=f"expected {_NAMES[missing[0]]}.gz there, or its place in data.steam."
-            f"{missing[0]}; found {', '.join(f.name for f in found.values())}",
+            f"{missing[0]}; found {', '.join(f.name for f in files.values())}",
         )
-    return found
+    return files
 
 
 def _lying(folder: Path, name: str) -> list[Path]:
-    def is_name(found: str) -> bool:
-        return re.sub(r"[ -]", "_", found.lower()).removesuffix(".gz") == name
+    def is_name(filename: str) -> bool:
+        return re.sub(r"[ -]", "_", filename.lower()).removesuffix(".gz") == name
 
     return pick_files(folder, is_name, f"{name}.gz")
 
@@ -214,7 +214,7 @@ def tables(found: Mapping[Kind, SteamFile], work: Workspace) -> Iterator[RawTabl
             work,
             finish=lambda frame, columns=columns: frame.select(columns),  # type: ignore[misc]
             allow_empty=kind == "items",
-            stats=lambda r=readers: {"users": sum(one.records for one in r)},  # type: ignore[misc]
+            stats=lambda r=readers: {"users": sum(s.records for s in r)},  # type: ignore[misc]
         )
 
 
@@ -270,9 +270,9 @@ class SteamSource(Source):
 
     def read(self, folder: Path, work: Workspace) -> Iterator[RawTable]:
         """Read games, reviews and time played."""
-        found = find_files(folder, self.settings)
-        if not found:
+        files = find_files(folder, self.settings)
+        if not files:
             raise SourceError(
                 "no Steam files", where=str(folder / self.name), hint="see docs/data.md"
             )
-        yield from tables(found, work)
+        yield from tables(files, work)

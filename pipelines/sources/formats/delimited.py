@@ -266,22 +266,22 @@ class DelimitedReader:
         not text.
         """
         self.rows_read, self._line = 0, 1
-        rest, begun = b"", False
+        tail, begun = b"", False
         blank = _BLANK if self._quoted else b" \t\r\n"
         for done, block in line_blocks(self.original, self._block, blank):
             advance(f"reading {self.original.name}", done, self.original.size)
-            body = rest + bytes(block)
+            body = tail + bytes(block)
             if not begun:
                 body, begun = self._begin(body), True
             if self._encoding == "latin-1" and not body.isascii():
                 body = body.decode("latin-1").encode()
             batch, used = self._parse(body, final=len(body) > MAX_RECORD)
-            rest = body[used:]
+            tail = body[used:]
             if batch is not None and batch.frame.height:
                 yield batch
         if not begun:
             self._begin(b"")
-        if rest and (batch := self._parse(rest, final=True)[0]) is not None and batch.frame.height:
+        if tail and (batch := self._parse(tail, final=True)[0]) is not None and batch.frame.height:
             yield batch
 
     def lines(self, numbers: np.ndarray[Any, Any]) -> Iterator[tuple[int, str]]:
@@ -432,12 +432,12 @@ class DelimitedReader:
                 for n in wrong["line"]
             }
             shown = [r.decode("utf-8", "replace").rstrip("\r\n") for r in raw.values()]
-            found = wrong.select("line", "reason").with_columns(
+            rejected = wrong.select("line", "reason").with_columns(
                 text=pl.Series(shown, dtype=pl.String)
             )
             schema = {"line": pl.Int64, "reason": pl.String, "text": pl.String}
             more = pl.DataFrame(faults, schema=schema, orient="row")
-            self._refuse(pl.concat([found.cast({"line": pl.Int64}), more]))
+            self._refuse(pl.concat([rejected.cast({"line": pl.Int64}), more]))
         split = pl.col("text").str.split_exact(self._separator, width - 1)
         rows = (
             lines.filter(pl.col("reason").is_null())
@@ -492,14 +492,14 @@ class DelimitedReader:
                 continue
             if not isinstance(cells, list):
                 return 1, "bare_return" if cells is SPLIT and span == 1 else reason, first
-            whole = len(cells) == len(self._layout)
+            complete = len(cells) == len(self._layout)
             # A quote that closes lines later, but not into a whole row, was never opened on
             # purpose: the line alone is at fault, and the following ones are read anew.
             if span > 1 and not (
-                whole and all(c.reads(cell) for c, cell in zip(self._layout, cells, strict=True))
+                complete and all(c.reads(cell) for c, cell in zip(self._layout, cells, strict=True))
             ):
                 return 1, reason, first
-            return span, cells if whole else "wrong_columns", text
+            return span, cells if complete else "wrong_columns", text
         return 1, reason, first
 
     def _typed(self, rows: pl.DataFrame) -> Batch | None:

@@ -406,7 +406,7 @@ class JsonLinesReader:
                 for n, entry in enumerate(given)
                 if not isinstance(entry, dict)
             }
-        found = [f.column(rows, faults, part.strict) for f in self.fields]
+        parsed = [f.column(rows, faults, part.strict) for f in self.fields]
 
         def text(row: int) -> str:
             if positions is None or self._entries is None:
@@ -423,7 +423,7 @@ class JsonLinesReader:
             frame = pl.DataFrame(rejected, schema=schema, orient="row")
             self._reject(frame.with_columns(file=pl.lit(self.original.name)))
         types = {name: pl.String if name not in _PLACES else pl.Int64 for name in columns}
-        frame = pl.DataFrame(columns, schema=types).with_columns(found)
+        frame = pl.DataFrame(columns, schema=types).with_columns(parsed)
         index = pl.int_range(len(rows), eager=True)
         if faults:
             sound = ~index.is_in(list(faults))
