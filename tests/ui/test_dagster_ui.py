@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import support.dagster_ui
-from selenium import webdriver
 from selenium.common.exceptions import (
     ElementClickInterceptedException,
     ElementNotInteractableException,
@@ -44,42 +41,6 @@ const about = [...document.querySelectorAll('*')].map(e => e.innerText || '').fi
 );
 return about.sort((a, b) => a.length - b.length)[0] || '';
 """
-
-
-def _program(*names: str) -> str:
-    for name in names:
-        found = shutil.which(name)
-        if found:
-            return found
-    message = f"none of {', '.join(names)} is installed"
-    if os.environ.get("CI"):
-        pytest.fail(f"{message}: the CI script installs them")
-    pytest.skip(f"{message}: install Debian's chromium and chromium-driver")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
-    chromium = _program("chromium", "chromium-browser", "google-chrome")
-    driver = _program("chromedriver", "chromium.chromedriver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--disable-dev-shm-usage",
-        "--window-size=2000,1250",
-        f"--user-data-dir={tmp_path_factory.mktemp('chromium')}",
-    ):
-        options.add_argument(flag)
-    window = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield window
-    window.quit()
 
 
 @pytest.fixture(scope="module")
