@@ -17,7 +17,7 @@ from sim.dialogue.suites import configured_customer, read_run
 _EPISODES, _AGENTS = 4, 6
 #: Agents of dialogues that are played where the home has no run, lifetimes and episodes of each.
 _PLAYED = ("dp", "linear")
-_LIFETIMES, _LENGTH = 2, 2
+_LIFETIMES, _LENGTH = 4, 1
 _TURN = ("turn", "role", "kind", "text", "facet_id", "value", "item_id", "regret", "rank", "top_1")
 _END = ("agent", "setting", "feedback", "memory", "seed", "episode", "questions", "item_id", "rank")
 
