@@ -171,7 +171,11 @@ def ui(
     if call.config:
         env["UNDERSTUDY_CONFIG"] = str(call.config.resolve())
     env["DAGSTER_HOME"] = str(folder / "dagster")
-    cli.console(stderr=True).print(f"Dagster UI: http://{host}:{number}  (Ctrl-C stops it)")
+    # Lineage of the code location of the pipeline alone: *Materialize all* there is the pipeline.
+    graph = f"http://{host}:{number}/asset-groups~code_location%3A%22understudy%22"
+    shown = cli.console(stderr=True)
+    shown.print(f"Dagster UI: http://{host}:{number}  (Ctrl-C stops it)")
+    shown.print(f"The pipeline: {graph}", soft_wrap=True, highlight=False)
     # `dg dev`, which Dagster recommends instead, needs a project on disk and is not installed here.
     quiet = "ignore:Function `dev_command` is superseded"
     args = [sys.executable, "-W", quiet, "-m", "dagster", "dev", "-w", str(workspace)]
