@@ -269,6 +269,26 @@ def policies() -> str:
     return _svg(860, 60 + 26 * len(rows), out)
 
 
+def components() -> str:
+    """Scores of raters, ways to choose past items and kinds of noise, as the page has them."""
+    rows = [row for row in _table("ablations.md", "rater") if len(row) == 8]
+    out = [
+        _text(20, 30, "Score by rater, choice of past items, noise", size=17, weight="bold"),
+        _text(260, 54, "collections", colour=BLUE),
+        _text(560, 54, "all four tests", colour="#8a5a00"),
+    ]
+    for n, row in enumerate(rows):
+        top = 64 + 24 * n
+        out.append(_text(20, top + 14, ", ".join(w.strip("*") for w in row[:3] if w != "-")))
+        for cell, left, colour in ((row[5], 260, BLUE), (row[7], 560, ORANGE)):
+            value = float(cell.replace("*", "").split()[0])
+            out += [
+                _bar(left, top, round(240 * value), 17, colour),
+                _text(left + round(240 * value) + 6, top + 14, f"{value:.2f}", size=12),
+            ]
+    return _svg(860, 74 + 24 * len(rows), out)
+
+
 def _table(page: str, head: str) -> list[list[str]]:
     """Rows of the tables of a page whose first column is named so."""
     rows, inside = [], False
@@ -332,6 +352,7 @@ PICTURES = {
     "leaderboard": boards,
     "verdicts": verdicts,
     "policies": policies,
+    "components": components,
 }
 
 
