@@ -116,7 +116,7 @@ def rating() -> str:
     head = f"{who['name']} would rate {titles[score['item_id']]} {score['expected']:.1f}"
     out = [_text(20, 30, head, size=17, weight="bold")]
     for answer, p in enumerate(score["probabilities"], 1):
-        left, high = 20 + 36 * (answer - 1), round(300 * p)
+        left, high = 20 + 36 * (answer - 1), round(250 * p)
         out += [
             _bar(left, 190 - high, 30, high, BLUE),
             _text(left + 8, 208, str(answer)),
@@ -321,7 +321,7 @@ def _card(left: int, top: int, view: dict, item: dict, genres: list[str]) -> lis
     """An item: its title on the colour of its first genre, and what the user made of it."""
     hue = 360 * genres.index(item["genres"][0]) // len(genres)
     fill = f"hsl({hue},45%,{88 if view['watched'] else 96}%)"
-    title = textwrap.wrap(f"{item['title']} ({item['year']})", 24)[:2]
+    title = textwrap.wrap(f"{item['title']} ({item['year']})", 21)[:2]
     stars = "★" * int(view["rating"] or 0)
     said = view["feeling"] or view["reason"]
     lines = textwrap.wrap(f"“{said}”", 32, max_lines=2, placeholder=" …”")
