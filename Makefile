@@ -148,7 +148,7 @@ docs: $(STAMP)  ## regenerate the reference pages and the table of docs/reliabil
 
 readme: $(STAMP)  ## rewrite the output that README shows (ARGS="--archive ml-latest-small.zip")
 	@$(BIN)/python docs/readme.py $(ARGS)
-	@$(BIN)/python docs/visit.py
+	@$(BIN)/python docs/pictures.py
 
 site: $(STAMP)  ## the documentation as a site in build/site; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
