@@ -26,7 +26,7 @@ __all__ = [
 #: Tables of visits, in the order in which they are written.
 SIMULATED = ("agents", "views", "pages", "memories")
 #: Raised with `sim.agents.CODE_VERSION`, whose package is too heavy to load with definitions.
-AGENTS_VERSION = "5"
+AGENTS_VERSION = "6"
 #: Raised with `sim.experiments.CODE_VERSION`.
 EXPERIMENTS_VERSION = "4"
 #: Raised with `sim.dialogue` CODE_VERSION and with the figures of its report.

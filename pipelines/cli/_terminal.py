@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TextIO
 
 import orjson
@@ -292,11 +293,14 @@ def human_age(moment: str, *, now: datetime | None = None) -> str:
 
 
 @contextmanager
-def progress_bar(text: str, *, unit: str = "", disable: bool = False) -> Iterator[None]:
+def progress_bar(
+    text: str, *, unit: str = "", disable: bool = False, lines: bool = False
+) -> Iterator[None]:
     """A progress bar on stderr of what the work inside says, on a terminal; removed when done.
 
     It begins as a pulse with ``text``. The unit ``"bytes"`` shows sizes and speed, anything else is
-    printed after the counts. Pass the ``--json`` flag as ``disable``.
+    printed after the counts. Pass the ``--json`` flag as ``disable``. With ``lines`` a log that is
+    no terminal gets a line with every new step, and one a minute within it.
     """
     from rich.progress import (
         BarColumn,
@@ -329,9 +333,16 @@ def progress_bar(text: str, *, unit: str = "", disable: bool = False) -> Iterato
         disable=not shown,
     ) as bar:
         task = bar.add_task(text, total=None)
+        printed, since = "", 0.0
 
         def show(step: str, done: int, total: int | None) -> None:
+            nonlocal printed, since
             bar.update(task, completed=done, total=total, description=step)
+            if not lines or shown or disable or (step == printed and monotonic() < since + 60):
+                return
+            printed, since = step, monotonic()
+            counts = (f" {done:,}" if done else "") + (f" of {total:,}" if total else "")
+            print(f"{datetime.now(UTC):%H:%M:%S} {step}{counts}", file=screen.file, flush=True)
 
         with listening(show):
             yield

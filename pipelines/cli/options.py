@@ -258,9 +258,11 @@ class Call:
 
         return open_stored(self.ref(ref), self.settings)
 
-    def progress(self, text: str, unit: str = "") -> AbstractContextManager[None]:
+    def progress(
+        self, text: str, unit: str = "", *, lines: bool = False
+    ) -> AbstractContextManager[None]:
         """Show a progress bar, unless the result is for a program; see :func:`progress_bar`."""
-        return progress_bar(text, unit=unit, disable=self.quiet)
+        return progress_bar(text, unit=unit, disable=self.quiet, lines=lines)
 
     def emit(
         self, payload: Mapping[str, Any] | Sequence[Any], render: Callable[[Console], None]

@@ -116,11 +116,6 @@ class SimulatedPages(Model):
     )
     target: pl.Int64 = pa.Field(nullable=True, ge=0, description="Position that was clicked.")
     reason: pl.String = pa.Field(nullable=True, description="Reason for the action.")
-    flagged: pl.Boolean = pa.Field(
-        nullable=True,
-        description="Whether the agent would be more likely to leave when satisfied and rested "
-        "than when neither; null if the counterfactual was not asked.",
-    )
     status: pl.String = pa.Field(
         isin=list(STATUSES),
         description="Status of the last reply about the decision, the reflection or the "

@@ -1,62 +1,40 @@
-"""Prompts of agents that browse page by page (SimUSER, appendices C.4-C.12; the wording is ours).
+"""Prompts of agents that browse page by page (SimUSER, appendices C.5-C.12; the wording is ours).
 
-What the questions to one agent share stands first, so that engines compute it once: who it is and
-what its habits are, then the page; what it remembers differs by question and follows. Items are
-named by their number on the page, never by title. Texts from elsewhere (titles, stories, captions,
-memories) are one harmless line each, between tags.
+A few plain lines, as in `scoring.question: like`: small models follow a stated taste when they are
+asked Yes or No (decision 44). The person stands first, then what is remembered, then the item, so
+that engines compute once what prompts share. Texts from elsewhere (titles, stories, captions,
+memories) are one harmless line each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipelines.llm.engines import Message
-from pipelines.prompts._ratings import answer_start
-from pipelines.prompts._subjects import Row, person_lines, subject_of
+from pipelines.prompts._ratings import CLOSED, answer_start
+from pipelines.prompts._subjects import Row, person_lines, pronouns_of, subject_of
 from pipelines.prompts._templates import one_line, render_template, template_digest
 from pipelines.scales import SCALES
 
 #: Bumped with every change of wording; the digest of the templates changes with it.
-AGENT_PROMPT_VERSION = "2"
-_QUESTIONS = ("arguments", "ask", "classify", "decide", "interview", "judge", "rate", "reflect")
-_TEMPLATES = ("agent_system", "agent_page", "agent_user", *(f"agent_{q}" for q in _QUESTIONS))
-#: Habits in words, by column and tier.
-_HABITS: dict[str, dict[str, str]] = {
-    "activity": {
-        "low": "You look at little and stop early.",
-        "medium": "You browse for a while, then stop.",
-        "high": "You browse for long and try a lot.",
-    },
-    "conformity": {
-        "low": "Your ratings often differ from other people's.",
-        "medium": "Other people's ratings move yours a little.",
-        "high": "You mostly rate as other people do.",
-    },
-    "diversity": {
-        "low": "You stay with the kinds you know.",
-        "medium": "You now and then try another kind.",
-        "high": "You like to try kinds that you don't know.",
-    },
-    "pickiness": {
-        "extremely_picky": "You are very picky.",
-        "moderately_picky": "You are somewhat picky.",
-        "not_picky": "You are not picky.",
-    },
-}
+AGENT_PROMPT_VERSION = "3"
+_TEMPLATES = (
+    *("agent_person", "agent_memory", "agent_item", "agent_rate", "agent_say", "agent_leave"),
+    "rating_like_question",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ShownItem:
-    """An item on a page, as the prompt describes it."""
+    """An item as a prompt describes it."""
 
-    #: Its number on the page, from 1.
-    number: int
-    title: str
+    #: A row of the domain's `items`: title, year and genres are shown.
+    row: Row
     #: Mean training rating on 1-5; None without one.
     mean: float | None
-    story: str
-    caption: str
+    story: str = ""
+    caption: str = ""
     #: Titles of similar items and ratings on 1-5.
     similar: Sequence[tuple[str, float | None]] = ()
     #: Review text by another user; "" for none.
@@ -70,63 +48,60 @@ def agent_prompt_digest() -> str:
     return template_digest(*_TEMPLATES)
 
 
-def agent_system(domain: str, persona: Row, habits: Mapping[str, str]) -> str:
-    """System message of an agent: the beginning of every prompt.
+def agent_person(persona: Row, *, tastes: bool = True) -> str:
+    """Facts about a person, a line each, with or without stated tastes.
 
-    ``domain`` is `movies`, `books` or `games`, ``persona`` a row of `personas`; ``habits`` are
-    tiers by name: `activity`, `conformity`, `diversity`, `pickiness`; others are left out.
+    ``persona`` is a row of `personas`, or nothing.
     """
-    lines = [_HABITS[name][tier] for name, tier in habits.items() if tier in _HABITS.get(name, {})]
-    return render_template(
-        "agent_system", words=subject_of(domain), facts=person_lines(persona), habits=lines
-    )
+    lines = person_lines(persona)
+    if not persona.get("name"):
+        # Who is matched to an unknown person has no name, and a description of its lists.
+        lines = [line for line in lines[1:] if line[0] != "Who this is"]
+    if not tastes:
+        lines = [line for line in lines if line[0] not in ("Likes", "Dislikes", "Who this is")]
+    return render_template("agent_person", facts=lines)
 
 
-def page_block(page: int, items: Sequence[ShownItem]) -> str:
-    """A page of recommendations, item by item (SimUSER, appendix C.7)."""
-    rows = []
-    for item in items:
-        lines = []
-        if item.mean is not None:
-            lines.append(f"average rating {item.mean:.1f} of 5")
-        lines += [
-            f"{label}: {text}"
-            for label, text in (("story", one_line(item.story)), ("poster", one_line(item.caption)))
-            if text
-        ]
-        if item.reviews is not None:
-            lines.append(f"reviews: {item.reviews}")
-        if item.comment:
-            lines.append(f"comment of somebody else: {one_line(item.comment)}")
-        near = [
-            one_line(title) + (f" ({rating:.1f}/5)" if rating is not None else "")
-            for title, rating in item.similar
-        ]
-        if near:
-            lines.append(f"similar: {'; '.join(near)}")
-        rows.append((item.number, one_line(item.title), lines))
-    return render_template("agent_page", page=page, rows=rows)
+def agent_item(domain: str, item: ShownItem) -> str:
+    """An item and what its card says of it (SimUSER, appendix C.7)."""
+    lines = [
+        f"{label}: {text}"
+        for label, text in (("story", one_line(item.story)), ("poster", one_line(item.caption)))
+        if text
+    ]
+    if item.reviews is not None:
+        lines.append(f"reviews: {item.reviews}")
+    if item.comment:
+        lines.append(f"comment of somebody else: {one_line(item.comment)}")
+    near = [
+        one_line(title) + (f" ({rating:.1f}/5)" if rating is not None else "")
+        for title, rating in item.similar
+    ]
+    if near:
+        lines.append(f"similar: {'; '.join(near)}")
+    words = subject_of(domain)
+    mean = None if item.mean is None else f"{item.mean:.1f}"
+    title = words.title(item.row)
+    return render_template("agent_item", words=words, title=title, mean=mean, lines=lines)
 
 
-def memory_text(domain: str, title: str, rating: float, opinion: str) -> str:
+def memory_text(title: str, rating: float) -> str:
     """A training interaction as an entry of an episodic memory.
 
-    >>> memory_text("movies", "Alien (1979)", 4.5, "liked")
-    'You liked the film "Alien (1979)": 4.5 of 5.'
+    >>> memory_text("Alien (1979)", 4.4)
+    'Alien (1979): rated 4 of 5.'
     """
-    words = {"liked": "liked", "disliked": "disliked"}.get(opinion, "were indifferent to")
-    return f'You {words} the {subject_of(domain).item} "{one_line(title)}": {rating:g} of 5.'
+    return f"{one_line(title)}: rated {rating:.0f} of 5."
 
 
 def agent_messages(
     question: str,
     domain: str,
-    system: str,
+    persona: Row,
     *,
-    memories: Sequence[tuple[int, str]] = (),
-    page: str = "",
-    fault: str | None = None,
-    begun: bool = False,
+    memories: Sequence[str] = (),
+    item: str = "",
+    begun: bool = True,
     **values: object,
 ) -> tuple[Message, ...]:
     """A question to an agent.
@@ -134,26 +109,45 @@ def agent_messages(
     Parameters
     ----------
     question
-        `judge`, `rate`, `arguments`, `decide`, `reflect`, `interview`, `classify` or `ask`.
-    domain, system
-        As of :func:`agent_system`, and its result.
+        `like` (Yes or No), `rate` (1 to 5), `say` (why an item was chosen and rated so, or not) or
+        `leave` (why the visit ends).
+    domain, persona
+        Domain of the items and row of the person; without one, an empty row.
     memories
-        Numbers and texts of entries that the agent recalls, oldest first.
-    page
-        Result of :func:`page_block`; "" without one.
-    fault
-        Fault of the last reply to the same question.
+        Texts of entries that the agent recalls, oldest first.
+    item
+        Result of :func:`agent_item`; "" without one.
     begun
-        Whether the prompt ends in the beginning of an answer on 1-5.
+        Whether the prompt of `like` and `rate` ends in the beginning of the answer.
     values
-        Of the question's template.
+        Of the question's template: of `say` ``rating`` (None if not chosen), ``tastes`` (genres of
+        the item, in words) and ``opening``; of `leave` ``pages``, ``chosen`` (counts), ``ratings``,
+        ``fatigue`` and ``opening``.
     """
-    user = render_template(
-        "agent_user",
-        memories=[(number, one_line(text)) for number, text in memories],
-        page=page,
-        question=render_template(f"agent_{question}", words=subject_of(domain), **values),
-        fault=None if fault is None else one_line(fault),
-    )
-    asked = (Message("system", system), Message("user", user))
-    return (*asked, Message("assistant", answer_start(SCALES["1-5"]))) if begun else asked
+    pronouns, words = pronouns_of(persona), subject_of(domain)
+    texts = {"words": words, "pronouns": pronouns, "name": _name(persona)}
+    name = "rating_like_question" if question == "like" else f"agent_{question}"
+    asked = render_template(name, **texts, again=False, ordinal="", **values)
+    past = [one_line(text) for text in memories]
+    remembered = ""
+    if past:
+        remembered = render_template(
+            "agent_memory", words=words, who=pronouns.subject, memories=past
+        )
+    # Who is to give a reason copies the lists of tastes: only those about the item are told.
+    person = agent_person(persona, tastes=question in ("like", "rate"))
+    blocks = (person, remembered, item, asked)
+    user = Message("user", "\n\n".join(block.strip() for block in blocks if block.strip()))
+    if not begun or question not in ("like", "rate"):
+        return (user,)
+    start = answer_start(SCALES["1-5"], question="like" if question == "like" else "scale")
+    return (user, Message("assistant", start))
+
+
+def like_options(*, begun: bool) -> tuple[str, ...]:
+    """Answers to `like`, as they go on from the beginning; the first one is the yes."""
+    return tuple(f" {word}" if begun else word for word in CLOSED["like"])
+
+
+def _name(persona: Row) -> str:
+    return one_line(str(persona.get("name") or "")) or "this person"

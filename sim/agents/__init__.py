@@ -6,10 +6,10 @@ everything else is the same for all brains.
 
 from sim.agents._asking import Asked, Classified, classify_items, judge_pairs
 from sim.agents._assumed import ASSUMED_FILE, assumed
+from sim.agents._baselines import RandomBrain
 from sim.agents._choice import logistic
 from sim.agents._figures import FIGURES, source_of, visit_rows, visit_study, visit_values
 from sim.agents._log import TABLES
-from sim.agents._loop import Visits
 from sim.agents._matching import match_people
 from sim.agents._minari import write_visits
 from sim.agents._pages import SIMILAR, Card, Cards, page_lists
@@ -19,24 +19,22 @@ from sim.agents._protocol import (
     FATIGUE,
     MOODS,
     Brain,
-    Classifications,
-    ClassifyRequests,
-    DecideRequests,
-    Decisions,
+    Classification,
+    Decision,
     Entry,
-    InterviewRequests,
-    Interviews,
-    Judgements,
-    JudgeRequests,
-    Past,
-    Reflections,
-    ReflectRequests,
-    Replies,
-    Requests,
+    Interview,
+    Judgement,
+    Opinion,
+    Question,
+    Reflection,
+    Reply,
+    seeds_of,
 )
 from sim.agents._registry import BRAINS, brain, open_brain
 from sim.agents._remarks import RemarkReport, fault_of, remark_report
+from sim.agents._rules import VisitRules
 from sim.agents._run import CODE_VERSION, Simulation, default_folder, simulate, visit
+from sim.agents._visit import View, Visit, browse, play, visits_of
 from sim.agents._world import AgentWorld, History, ItemTexts
 
 __all__ = [
@@ -55,28 +53,27 @@ __all__ = [
     "Brain",
     "Card",
     "Cards",
-    "Classifications",
+    "Classification",
     "Classified",
-    "ClassifyRequests",
-    "DecideRequests",
-    "Decisions",
+    "Decision",
     "Entry",
     "History",
-    "InterviewRequests",
-    "Interviews",
+    "Interview",
     "ItemTexts",
-    "JudgeRequests",
-    "Judgements",
-    "Past",
-    "ReflectRequests",
-    "Reflections",
+    "Judgement",
+    "Opinion",
+    "Question",
+    "RandomBrain",
+    "Reflection",
     "RemarkReport",
-    "Replies",
-    "Requests",
+    "Reply",
     "Simulation",
-    "Visits",
+    "View",
+    "Visit",
+    "VisitRules",
     "assumed",
     "brain",
+    "browse",
     "classify_items",
     "default_folder",
     "fault_of",
@@ -85,12 +82,15 @@ __all__ = [
     "match_people",
     "open_brain",
     "page_lists",
+    "play",
     "remark_report",
+    "seeds_of",
     "simulate",
     "source_of",
     "visit",
     "visit_rows",
     "visit_study",
     "visit_values",
+    "visits_of",
     "write_visits",
 ]

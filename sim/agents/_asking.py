@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from pipelines.seeding import combine
-from sim.agents._loop import Visits
-from sim.agents._pages import Card, Cards
-from sim.agents._protocol import (
-    OK,
-    Brain,
-    ClassifyRequests,
-    Floats,
-    Ints,
-    JudgeRequests,
-    Past,
-    Texts,
-)
+from sim.agents._protocol import OK, Brain, Classification, Floats, Ints, Judgement, Question, Texts
+from sim.agents._visit import Visit, judgement_fault, play, usable
 from sim.agents._world import AgentWorld
 
 #: Pages that are put to a brain at once (count): bounds the memory.
 _AT_ONCE = 20_000
-#: Keeps the draws of these requests apart from those of visits.
-_PHASE, _CLASSIFY = 17, 18
+#: Keeps the draws of these questions apart from those of visits.
+_JUDGE, _CLASSIFY = 17, 18
 
 
 @dataclass(frozen=True)
@@ -36,8 +24,9 @@ class Asked:
     """Judgements of pairs of a person and an item."""
 
     #: A row per pair, in the order of the call: ``person`` and ``item`` (numbers), ``watched``,
-    #: ``rating`` (1-5; null where not watched), ``expected`` (null where the brain has none),
-    #: ``feeling``, ``status``. Where the status is not ``ok`` the others are null.
+    #: ``rating`` (1-5; null where not watched), ``chance`` (probability of watching) and
+    #: ``expected`` (null where the brain has none), ``feeling``, ``status``. The others are null
+    #: where the status is not ``ok``.
     frame: pl.DataFrame
     #: Prompts and replies together (count).
     tokens: int
@@ -56,7 +45,7 @@ def judge_pairs(
     *,
     seed: int = 0,
     experienced: bool = False,
-    visits: Visits | None = None,
+    visits: Sequence[Visit] | None = None,
 ) -> Asked:
     """Put items to people, a page of ``world.per_page`` at a time.
 
@@ -70,47 +59,64 @@ def judge_pairs(
     people, items
         Row of ``world.people`` and item number of each pair, of shape (n,).
     seed
-        Of the requests, together with the person and the number of its page.
+        Of the questions, together with the person and the number of its page.
     experienced
-        As of :class:`JudgeRequests`: the items were watched, all are rated.
+        As of :class:`Question`: the items were watched, all are rated.
     visits
-        Finished visits of agent n as person n, whose entries and ratings the agents remember;
-        default none.
+        Finished visits by person, whose entries and ratings the agents remember; default none.
     """
-    size = world.per_page
+    before = {visit.person: visit for visit in visits or ()}
+    pages: list[tuple[int, int, Ints]] = []
     order = np.argsort(people, kind="stable")
-    owner = people[order]
-    starts = np.searchsorted(owner, owner, side="left")
-    within = np.arange(len(owner)) - starts
-    # A page per `size` pairs of a person.
-    key = owner * (len(items) + 1) + within // size
-    distinct, page = np.unique(key, return_inverse=True)
-    pages = np.full((len(distinct), size), -1)
-    pages[page, within % size] = items[order]
-    who = np.zeros(len(distinct), np.int64)
-    who[page] = owner
-    number = np.zeros(len(distinct), np.int64)
-    number[page] = within // size
-    columns: dict[str, list[Texts]] = {name: [] for name in _COLUMNS}
-    tokens = 0
-    for start in range(0, len(distinct), _AT_ONCE):
-        part = slice(start, start + _AT_ONCE)
-        values, used = _judged(
-            world, brain, who[part], pages[part], number[part], seed, experienced, visits
-        )
-        tokens += used
-        for name, value in values.items():
-            columns[name].append(value)
-    place = np.empty((len(order), 2), np.int64)
-    place[order, 0], place[order, 1] = page, within % size
+    starts = np.flatnonzero(np.diff(people[order], prepend=-1))
+    for rows in np.split(order, starts[1:]):
+        for number, start in enumerate(range(0, len(rows), world.per_page)):
+            pages.append((int(people[rows[0]]), number, rows[start : start + world.per_page]))
 
-    def of(name: str) -> Texts:
-        whole = np.concatenate([np.empty((0, size), object), *columns[name]])
-        return whole[place[:, 0], place[:, 1]]
+    async def judged(person: int, number: int, rows: Ints) -> tuple[Judgement, int, str]:
+        visit = before.get(person) or Visit(world, person, person)
+        own = tuple(items[rows].tolist())
 
+        def fault(reply: Judgement) -> str | None:
+            if experienced and not all(opinion.watched for opinion in reply.opinions):
+                return "an item that was watched has no rating"
+            return judgement_fault(reply)
+
+        return await usable(
+            lambda attempt, known: Question(
+                "judge", visit, (seed, person, number, _JUDGE, attempt), number + 1,
+                items=own, positions=tuple(range(len(own))), experienced=experienced, fault=known,
+            ),
+            fault,
+        )  # fmt: skip
+
+    tokens, columns = 0, {name: np.full(len(people), None, object) for name in _COLUMNS}
+    for part in range(0, len(pages), _AT_ONCE):
+        chosen = pages[part : part + _AT_ONCE]
+        replies = play(brain, (judged(*page) for page in chosen))
+        for (_, _, rows), (reply, used, status) in zip(chosen, replies, strict=True):
+            tokens += used
+            columns["status"][rows] = status
+            for row, opinion in zip(rows.tolist(), reply.opinions, strict=False):
+                if status == OK:
+                    for name in ("watched", "chance", "expected"):
+                        columns[name][row] = getattr(opinion, name)
+                    if opinion.watched:
+                        columns["rating"][row] = opinion.rating
+                        columns["feeling"][row] = opinion.feeling
     schema = {"person": pl.Int64, "item": pl.Int64, **_COLUMNS}
-    found = {"person": people, "item": items, **{name: of(name).tolist() for name in _COLUMNS}}
+    found = {"person": people, "item": items, **{n: c.tolist() for n, c in columns.items()}}
     return Asked(pl.DataFrame(found, schema=schema, strict=False), tokens)
+
+
+_COLUMNS: dict[str, Any] = {
+    "watched": pl.Boolean,
+    "rating": pl.Float64,
+    "chance": pl.Float64,
+    "expected": pl.Float64,
+    "feeling": pl.String,
+    "status": pl.String,
+}
 
 
 @dataclass(frozen=True)
@@ -132,175 +138,33 @@ def classify_items(
 
     A reply that can't be used is asked for once more with the fault named, as in a visit.
     ``people`` are rows of ``world.people``, of shape (n,), ``items`` item numbers, -1 for none, of
-    shape (n, m). The requests' seeds are of (seed, person).
+    shape (n, m). The seeds are of (seed, person).
     """
+
+    async def classified(person: int, own: Ints) -> tuple[Classification, int, str]:
+        visit, shown = Visit(world, person, person), own[own >= 0]
+
+        def fault(reply: Classification) -> str | None:
+            chances = reply.probabilities
+            sound = len(chances) == len(shown) and all(0 <= chance <= 1 for chance in chances)
+            return None if sound else "a probability is not between 0 and 1"
+
+        return await usable(
+            lambda attempt, known: Question(
+                "classify", visit, (seed, person, 0, _CLASSIFY, attempt),
+                items=tuple(shown.tolist()), positions=tuple(range(len(shown))), fault=known,
+            ),
+            fault,
+        )  # fmt: skip
+
     chance, tokens = np.full(items.shape, np.nan), 0
     status: Texts = np.full(len(people), "invalid", object)
     for start in range(0, len(people), _AT_ONCE):
-        rows = np.arange(start, min(start + _AT_ONCE, len(people)))
-        faults: Texts = np.full(len(rows), None, object)
-        for attempt in range(2):
-            who, shown = people[rows], items[rows]
-            n, view = len(rows), np.ones(len(rows), np.int64)
-            reply = brain.classify(
-                ClassifyRequests(
-                    world=world,
-                    agents=who,
-                    people=who,
-                    views=view,
-                    pages=view,
-                    seeds=combine(seed, who, 0, _CLASSIFY, attempt),
-                    attempts=np.full(n, attempt),
-                    faults=faults,
-                    memory=world.history.lengths[who],
-                    past=_past(world, who, shown, view, None),
-                    items=shown,
-                    cards=_cards(world, who, shown, None),
-                )
-            )
-            tokens += int(reply.tokens.sum())
-            found = reply.probabilities
-            sound = np.all((shown < 0) | ((found >= 0) & (found <= 1)), axis=1)
-            good = (reply.status == OK) & sound
-            status[rows] = np.where((reply.status == OK) & ~sound, "invalid", reply.status)
-            chance[rows[good]] = np.where(shown[good] >= 0, found[good], np.nan)
-            if good.all():
-                break
-            faults = np.where(reply.faults == None, status[rows], reply.faults)[~good]  # noqa: E711
-            rows = rows[~good]
+        rows = range(start, min(start + _AT_ONCE, len(people)))
+        found = play(brain, (classified(int(people[row]), items[row]) for row in rows))
+        for row, (reply, used, answered) in zip(rows, found, strict=True):
+            tokens += used
+            status[row] = answered
+            if answered == OK:
+                chance[row, items[row] >= 0] = reply.probabilities
     return Classified(chance, status, tokens)
-
-
-_COLUMNS: dict[str, Any] = {
-    "watched": pl.Boolean,
-    "rating": pl.Float64,
-    "expected": pl.Float64,
-    "feeling": pl.String,
-    "status": pl.String,
-}
-
-
-def _judged(
-    world: AgentWorld,
-    brain: Brain,
-    people: Ints,
-    items: Ints,
-    number: Ints,
-    seed: int,
-    experienced: bool,
-    visits: Visits | None,
-) -> tuple[dict[str, Texts], int]:
-    """Columns of shape (pages, per_page), as objects, and tokens."""
-    shape = items.shape
-    out = {name: np.full(shape, None, object) for name in _COLUMNS}
-    out["status"][:] = "invalid"
-    request = _request(world, people, items, number, seed, experienced, visits)
-    rows, tokens = np.arange(len(people)), 0
-    for attempt in range(2):
-        reply = brain.judge(request)
-        tokens += int(reply.tokens.sum())
-        whole = np.isin(reply.ratings, (1.0, 2.0, 3.0, 4.0, 5.0))
-        watched = reply.watched & request.asked
-        sound = np.all(~watched | whole, axis=1)
-        if experienced:
-            sound &= np.all(~request.asked | watched, axis=1)
-        good = (reply.status == OK) & sound
-        status = np.where((reply.status == OK) & ~sound, "invalid", reply.status)
-        out["status"][rows] = status[:, None]
-        done = rows[good]
-        out["watched"][done] = watched[good]
-        out["rating"][done] = _known(np.where(watched, reply.ratings, np.nan)[good])
-        out["expected"][done] = _known(reply.expected[good])
-        out["feeling"][done] = np.where(watched, reply.feelings, np.array(None, object))[good]
-        if attempt or good.all():
-            break
-        faults = np.where(reply.faults == None, status, reply.faults)  # noqa: E711
-        rows = rows[~good]
-        request = replace(
-            _request(world, people[rows], items[rows], number[rows], seed, experienced, visits, 1),
-            faults=faults[~good],
-        )
-    return out, tokens
-
-
-def _known(values: Floats) -> Texts:
-    """Numbers as objects, None for NaN."""
-    out = values.astype(object)
-    out[np.isnan(values)] = None
-    return out
-
-
-def _request(
-    world: AgentWorld,
-    people: Ints,
-    items: Ints,
-    number: Ints,
-    seed: int,
-    experienced: bool,
-    visits: Visits | None,
-    attempt: int = 0,
-) -> JudgeRequests:
-    n, asked = len(people), items >= 0
-    view = np.ones(n, np.int64) if visits is None else visits.view[people] + 1
-    memory = world.history.lengths if visits is None else visits.entries.lengths
-    return JudgeRequests(
-        world=world,
-        agents=people,
-        people=people,
-        views=view,
-        pages=number + 1,
-        seeds=combine(seed, people, number, _PHASE, attempt),
-        attempts=np.full(n, attempt),
-        faults=np.full(n, None, object),
-        memory=memory[people],
-        past=_past(world, people, items, view, visits),
-        items=items,
-        asked=asked,
-        detailed=np.zeros(items.shape, np.bool_),
-        cards=_cards(world, people, items, visits),
-        experienced=experienced,
-    )
-
-
-def _past(world: AgentWorld, people: Ints, items: Ints, view: Ints, visits: Visits | None) -> Past:
-    """Views of the visits, if any, and the present one after them."""
-    n, width = len(people), int(view.max(initial=1))
-    shape = (n, width, items.shape[1])
-    past = Past(
-        pages=np.zeros((n, width), np.int64),
-        clicked=np.zeros((n, width), np.bool_),
-        items=np.full(shape, -1),
-        judged=np.zeros(shape, np.bool_),
-        watched=np.zeros(shape, np.bool_),
-        ratings=np.full(shape, np.nan),
-        entries=lambda row: (
-            [] if visits is None else visits.entries.of(int(people[row]), world.catalogue.ids)
-        ),
-    )
-    if visits is not None:
-        before = width - 1
-        for name in ("pages", "clicked", "items", "judged", "watched", "ratings"):
-            getattr(past, name)[:, :before] = getattr(visits.log, name)[people, :before]
-    past.pages[np.arange(n), view - 1] = 1
-    past.items[np.arange(n), view - 1] = items
-    return past
-
-
-def _cards(
-    world: AgentWorld, people: Ints, items: Ints, visits: Visits | None
-) -> Callable[[int], list[Card]]:
-    """Cards by row, made for all rows when the first one is read."""
-
-    @cache
-    def all_cards() -> list[list[Card]]:
-        users = [world.graph_users[person] for person in people.tolist()]
-        memories = None
-        if world.graph:
-            memories = [
-                world.memory if visits is None else visits.graph_of(person)
-                for person in people.tolist()
-            ]
-        short = np.zeros(items.shape, np.bool_)
-        return Cards(world).of(items, short, users=users, memories=memories)
-
-    return lambda row: all_cards()[row]

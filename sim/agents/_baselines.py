@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -9,23 +10,16 @@ import numpy as np
 from pipelines.seeding import uniform
 from sim.agents._assumed import ASSUMED_FILE, assumed
 from sim.agents._protocol import (
-    EMOTIONS,
     EXIT,
     NEXT,
-    Bools,
-    Classifications,
-    ClassifyRequests,
-    DecideRequests,
-    Decisions,
-    Floats,
-    InterviewRequests,
-    Interviews,
-    Ints,
-    Judgements,
-    JudgeRequests,
-    Reflections,
-    ReflectRequests,
-    Replies,
+    Classification,
+    Decision,
+    Interview,
+    Judgement,
+    Opinion,
+    Question,
+    Reflection,
+    seeds_of,
 )
 from sim.agents._world import AgentWorld
 
@@ -47,33 +41,40 @@ class RandomBrain:
         self._set: dict[str, Any] = assumed()["random"]
         return self
 
-    def judge(self, requests: JudgeRequests) -> Judgements:
+    def judge(self, questions: Sequence[Question]) -> list[Judgement]:
         """Watch with the assumed share; rate by the histogram."""
-        draws = _draws(requests.seeds, requests.items.shape[1], 2)
-        watched = requests.asked & (requests.experienced | (draws[..., 0] < self._set["watch"]))
-        ratings = 1.0 + np.searchsorted(self._below, draws[..., 1], side="right")
-        return _judgements(watched, ratings)
+        out = []
+        for question, seed in zip(questions, seeds_of(questions), strict=True):
+            places = 2 * np.array(question.positions, np.int64)
+            watched = uniform(seed, places) < self._set["watch"]
+            ratings = 1 + np.searchsorted(self._below, uniform(seed, places + 1), side="right")
+            opinions = (
+                Opinion(True, rating) if seen or question.experienced else Opinion(False)
+                for seen, rating in zip(watched.tolist(), ratings.tolist(), strict=True)
+            )
+            out.append(Judgement(opinions=tuple(opinions)))
+        return out
 
-    def decide(self, requests: DecideRequests) -> Decisions:
+    def decide(self, questions: Sequence[Question]) -> list[Decision]:
         """EXIT with the assumed chance, else NEXT."""
-        leaves = uniform(requests.seeds, 0) < self._set["exit"]
-        return _decisions(np.where(leaves, EXIT, NEXT))
+        leaves = uniform(seeds_of(questions), 0) < self._set["exit"]
+        return [Decision(action=EXIT if left else NEXT) for left in leaves]
 
-    def reflect(self, requests: ReflectRequests) -> Reflections:
-        """Return empty reflections."""
-        return no_reflections(len(requests))
+    def reflect(self, questions: Sequence[Question]) -> list[Reflection]:
+        """Return no insights."""
+        return [Reflection() for _ in questions]
 
-    def interview(self, requests: InterviewRequests) -> Interviews:
+    def interview(self, questions: Sequence[Question]) -> list[Interview]:
         """Draw one of the ten scores."""
-        n = len(requests)
-        scores = 1 + (uniform(requests.seeds, 0) * 10).astype(np.int64)
-        return Interviews(scores=scores, reasons=np.full(n, None, object), **Replies.fine(n))
+        scores = 1 + (uniform(seeds_of(questions), 0) * 10).astype(int)
+        return [Interview(score=score) for score in scores.tolist()]
 
-    def classify(self, requests: ClassifyRequests) -> Classifications:
+    def classify(self, questions: Sequence[Question]) -> list[Classification]:
         """Draw probabilities."""
-        chance = _draws(requests.seeds, requests.items.shape[1], 1)[..., 0]
-        chance = np.where(requests.items >= 0, chance, np.nan)
-        return Classifications(probabilities=chance, **Replies.fine(len(requests)))
+        return [
+            Classification(probabilities=tuple(uniform(seed, np.arange(len(q.items))).tolist()))
+            for q, seed in zip(questions, seeds_of(questions), strict=True)
+        ]
 
     def metadata(self) -> dict[str, Any]:
         """Assumptions."""
@@ -92,69 +93,27 @@ class AlwaysBrain:
         self._rating = 1 + int(np.argmax(world.histogram))
         return self
 
-    def judge(self, requests: JudgeRequests) -> Judgements:
+    def judge(self, questions: Sequence[Question]) -> list[Judgement]:
         """Watch all of it."""
-        return _judgements(requests.asked.copy(), np.full(requests.items.shape, self._rating))
+        seen = Opinion(True, self._rating)
+        return [Judgement(opinions=(seen,) * len(q.items)) for q in questions]
 
-    def decide(self, requests: DecideRequests) -> Decisions:
+    def decide(self, questions: Sequence[Question]) -> list[Decision]:
         """Return NEXT."""
-        return _decisions(np.full(len(requests), NEXT))
+        return [Decision() for _ in questions]
 
-    def reflect(self, requests: ReflectRequests) -> Reflections:
-        """Return empty reflections."""
-        return no_reflections(len(requests))
+    def reflect(self, questions: Sequence[Question]) -> list[Reflection]:
+        """Return no insights."""
+        return [Reflection() for _ in questions]
 
-    def interview(self, requests: InterviewRequests) -> Interviews:
+    def interview(self, questions: Sequence[Question]) -> list[Interview]:
         """Return the best score."""
-        n = len(requests)
-        reasons = np.full(n, None, object)
-        return Interviews(scores=np.full(n, 10), reasons=reasons, **Replies.fine(n))
+        return [Interview(score=10) for _ in questions]
 
-    def classify(self, requests: ClassifyRequests) -> Classifications:
+    def classify(self, questions: Sequence[Question]) -> list[Classification]:
         """Return 1 for every item."""
-        sure = np.where(requests.items >= 0, 1.0, np.nan)
-        return Classifications(probabilities=sure, **Replies.fine(len(requests)))
+        return [Classification(probabilities=(1.0,) * len(q.items)) for q in questions]
 
     def metadata(self) -> dict[str, Any]:
         """The rating that it gives."""
         return {"rating": self._rating}
-
-
-def no_reflections(n: int) -> Reflections:
-    """Reflections of `n` agents that don't reflect."""
-    nothing = np.empty((n, 0), object)
-    evidence = np.empty((n, 0, 0), np.int64)
-    return Reflections(questions=nothing, insights=nothing, evidence=evidence, **Replies.fine(n))
-
-
-def _draws(seeds: Any, width: int, each: int) -> Floats:
-    """Uniform numbers of shape (n, width, each)."""
-    places = np.arange(width * each).reshape(width, each)
-    return uniform(seeds[:, None, None], places)
-
-
-def _judgements(watched: Bools, ratings: Any) -> Judgements:
-    nothing = np.full(watched.shape, None, object)
-    return Judgements(
-        watched=watched,
-        ratings=np.where(watched, ratings, np.nan),
-        expected=np.full(watched.shape, np.nan),
-        valence=np.zeros(watched.shape, np.int64),
-        feelings=nothing,
-        reasons=nothing,
-        **Replies.fine(len(watched)),
-    )
-
-
-def _decisions(actions: Ints) -> Decisions:
-    n = len(actions)
-    return Decisions(
-        actions=actions.astype(np.int64),
-        targets=np.full(n, -1),
-        moods=np.ones(n, np.int64),
-        fatigue=np.zeros(n, np.int64),
-        emotions=np.full(n, EMOTIONS.index("NEUTRAL")),
-        satisfaction=np.full(n, np.nan),
-        reasons=np.full(n, None, object),
-        **Replies.fine(n),
-    )

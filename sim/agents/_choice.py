@@ -355,3 +355,16 @@ def liked_genres(world: AgentWorld, likes: pl.Series) -> Floats:
     for row, liked in enumerate(likes.to_list()):
         out[row, [places[g] for g in liked or () if g in places]] = 1.0
     return out
+
+
+def tastes_of(world: AgentWorld) -> Floats:
+    """Share of each person's history that has each genre; of a persona, 1 for the liked ones.
+
+    Of shape (people, genres).
+    """
+    if world.matched:
+        return genre_shares(world, world.history)
+    from sim.environment import Cast
+
+    cast = Cast.read(world.release).frame[world.people["persona"].to_list()]
+    return liked_genres(world, cast["likes"])

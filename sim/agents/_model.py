@@ -1,131 +1,126 @@
-"""The brain that asks a language model (SimUSER, section 3.3)."""
+"""The brain that asks a language model: decisions first, then the words for them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import Any, Literal, Self
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit, logit
 
 from pipelines.errors import ConfigError
 from pipelines.llm.engines import Answer, Choice, Constraint, Engine, Message, Request, Sampling
-from pipelines.llm.grammars import (
-    EVIDENCE,
-    FELT,
-    Grammar,
-    explanation,
-    page_arguments,
-    page_decision,
-    page_judgement,
-    page_reflection,
-    self_questions,
-)
+from pipelines.llm.grammars import Grammar, TextLimits, prose
 from pipelines.llm.session import ModelSession
-from pipelines.memory import EpisodicMemory, TextVectors, opinion_of, recall_many
+from pipelines.memory import EpisodicMemory, TextVectors, recall_many
+from pipelines.personas import genre_phrase
 from pipelines.prompts import (
     AGENT_PROMPT_VERSION,
     ShownItem,
+    agent_item,
     agent_messages,
     agent_prompt_digest,
-    agent_system,
+    like_options,
     memory_text,
-    one_line,
-    page_block,
     rating_options,
 )
 from pipelines.scales import SCALES
-from pipelines.seeding import combine, uniform
-from sim.agents._pages import Card
+from pipelines.seeding import combine, hash_ids, uniform
+from sim.agents._assumed import assumed
+from sim.agents._choice import tastes_of
+from sim.agents._pages import Card, Cards
 from sim.agents._protocol import (
-    ACTIONS,
-    CLICK,
-    EMOTIONS,
     EXIT,
-    FATIGUE,
-    MOODS,
     OK,
-    Bools,
-    Classifications,
-    ClassifyRequests,
-    DecideRequests,
-    Decisions,
-    Entry,
+    Classification,
+    Decision,
     Floats,
-    InterviewRequests,
-    Interviews,
-    Judgements,
-    JudgeRequests,
-    Reflections,
-    ReflectRequests,
-    Requests,
-    Texts,
+    Judgement,
+    Opinion,
+    Question,
+    seeds_of,
 )
-from sim.agents._world import TRAITS, AgentWorld
+from sim.agents._remarks import DISLIKED_TO, LIKED_FROM, fault_of, genres_named
+from sim.agents._rules import VisitRules
+from sim.agents._visit import Visit
+from sim.agents._world import AgentWorld
 from sim.environment import Cast
 
 #: Seeds that every server takes: 31 bits.
 _SEED_BITS = 0x7FFF_FFFF
 _SCALE = SCALES["1-5"]
-#: Newest entries of the visit that prompts of a decision, reflection and interview quote.
-_RECENT = 8
-#: States that the counterfactual asks about: content and rested, then neither.
-_STATES = (
-    "You are fully satisfied so far, 10 of 10, and not tired at all.",
-    "You are not satisfied at all so far, 0 of 10, and very tired.",
-)
-_STAY, _LEAVE = "stay", "leave"
-#: The words of replies: in capitals a small model repeats them in its reasons.
-_ACTIONS, _MOODS, _FATIGUE, _EMOTIONS = (
-    tuple(name.lower() for name in names) for names in (ACTIONS, MOODS, FATIGUE, EMOTIONS)
-)
+#: Log odds of a yes are cut at this: a scripted or sure model gives no infinite ones.
+_SURE = 6.0
+#: Entries that are recalled for a page, and newest ones of the visit beside them (counts).
+_RECALLED, _NEWEST = 5, 2
+#: Characters of a sentence behind its opening; one that reaches the bound is cut at a clause.
+_LIMITS = TextLimits((1, 1), (8, 150))
+_CLAUSE = re.compile(r"(?:,| -|;| and| but| which| so) ")
+#: Which question a draw is for.
+_WATCH, _RATE, _SAY = range(3)
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A request of a batch, and the place of its replies."""
+    """A prompt, and the place of its answer: number of the question, and of the item in it."""
 
-    row: int
+    question: int
+    place: int
     messages: tuple[Message, ...]
     constraint: Constraint
-    max_tokens: int
     group: str
-    seed: int
-    tag: Any = None
+    max_tokens: int = 1
+    seed: int = 0
+    opening: str = ""
 
 
+@dataclass
 class _Filling:
-    """Statuses, keys and tokens of a batch of requests while replies come in."""
+    """Status, keys and tokens of a question while answers come in."""
 
-    def __init__(self, n: int) -> None:
-        self.status = np.full(n, OK, object)
-        self.faults = np.full(n, None, object)
-        self.keys = np.full(n, None, object)
-        self.tokens = np.zeros(n, np.int64)
+    status: str = OK
+    fault: str | None = None
+    keys: list[str] = field(default_factory=list)
+    tokens: int = 0
 
-    def fail(self, row: int, status: str, fault: str) -> None:
-        """The first fault of a row stands."""
-        if self.status[row] == OK:
-            self.status[row], self.faults[row] = status, fault
+    def fail(self, status: str, fault: str) -> None:
+        """The first fault stands."""
+        if self.status == OK:
+            self.status, self.fault = status, fault
 
-    def replies(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         """The fields that all replies have."""
+        keys = ",".join(sorted(self.keys)) or None
         return {
             "status": self.status,
-            "faults": self.faults,
-            "answer_keys": self.keys,
+            "fault": self.fault,
+            "answer_key": keys,
             "tokens": self.tokens,
         }
 
 
-class ModelBrain(ModelSession):
-    """Judges, decides, reflects and answers with a language model.
+@dataclass(frozen=True)
+class _Level:
+    """How readily the model says yes for a person."""
 
-    One call judges a page (SimUSER, appendix C.5), a second one decides (C.10); replies are
-    sentences of grammars, so that a rating stands only where an item is watched, items are named
-    by position and evidence is an entry that the agent was shown. Prompts begin with what all of
-    an agent's have in common. Answers go through the answer store.
+    #: Log odds of a yes at which the intercept of watching and the middle of ratings lie.
+    watch: float
+    rating: float
+
+
+class ModelBrain(VisitRules, ModelSession):
+    """Decides with a language model's probabilities, then lets it say why.
+
+    Every item is a question of its own: whether the person will like it, yes or no. P(watch) is
+    sigmoid(logit of a yes, less the person's level); the level is set with the answers about a few
+    fixed items so that the person watches the assumed share of them. The rating is drawn from the
+    distribution that the same answer and the person's training ratings give. One short sentence per
+    item then gives the reason of that decision. Moods, fatigue, exits and interviews follow from
+    what was watched and liked (:class:`VisitRules`).
 
     Parameters
     ----------
@@ -134,24 +129,14 @@ class ModelBrain(ModelSession):
     engine
         Instead of the settings' engine.
     rating
-        ``text``: in the reply; ``distribution``: drawn from the model's own distribution over 1-5,
-        asked for each watched item, whose mean is the expected rating.
-    rounds
-        2: after a first judgement, evidence for and against each item is asked for, and the page
-        is judged again.
-    questions
-        Whether an agent asks itself one to three questions before it recalls (C.4).
-    counterfactual
-        Ask after each decision whether the agent would leave if it were content and rested, and if
-        it were neither; agents that would leave rather in the first case are flagged. It
-        changes no reply.
+        ``like``: from the answer yes or no; ``scale``: the model is asked for 1 to 5.
     persona
         Whether the persona's facts stand in the prompts.
     temperature, min_p
         Of texts: temperature, and least probability of a token as a share of the most probable
         one's. Without the latter a small model's texts wander.
     vectors
-        Encoder of questions; None: the settings', opened where the release has item vectors.
+        Encoder of memories; None: the settings', opened where the release has item vectors.
 
     Raises
     ------
@@ -169,54 +154,41 @@ class ModelBrain(ModelSession):
         settings: Any = None,
         *,
         engine: Engine | None = None,
-        rating: Literal["text", "distribution"] = "text",
-        rounds: int = 1,
-        questions: bool = True,
-        counterfactual: bool = False,
+        rating: Literal["like", "scale"] = "like",
         persona: bool = True,
-        temperature: float = 0.8,
+        temperature: float = 0.7,
         min_p: float = 0.1,
         vectors: TextVectors | None = None,
     ) -> None:
-        if rating not in ("text", "distribution") or rounds not in (1, 2):
+        if rating not in ("like", "scale"):
             raise ConfigError(
-                f"rating is {rating!r} and rounds are {rounds}",
-                where="brain model",
-                hint="rating is text or distribution, rounds are 1 or 2",
+                f"rating is {rating!r}", where="brain model", hint="rating is like or scale"
             )
         super().__init__(settings, engine=engine)
-        self._vectors = vectors
+        self._vectors, self._rating, self._persona = vectors, rating, persona
         self._options = {
             "rating": rating,
-            "rounds": rounds,
-            "questions": questions,
-            "counterfactual": counterfactual,
             "persona": persona,
             "temperature": temperature,
             "min_p": min_p,
         }
         self._drawn = Sampling(temperature, min_p=min_p)
-        self._rating, self._rounds = rating, rounds
-        self._questions, self._counterfactual = questions, counterfactual
-        self._persona = persona
+        self._like = Choice(like_options(begun=self.begun))
         self.note = f"A language model, {self._engine.identity.model}, plays the agent."
-        self._interview = explanation(tuple(map(str, range(1, 11))), name="agents/interview")
 
     def open(self, world: AgentWorld) -> Self:
         """Take in people, their histories and the vectors of items."""
         self._world = world
+        self.set_rules(world, tastes_of(world))
+        self._model: dict[str, Any] = assumed()["model"]
+        self._openings: dict[str, str] = assumed()["openings"]
         self._personas = Cast.read(world.release).frame
-        self._people = world.people.select("persona", *TRAITS).rows(named=True)
-        self._systems: dict[int, str] = {}
+        self._rows = world.catalogue.frame.to_dicts()
+        #: Log odds of a yes about the fixed items, by person.
+        self._fixed: dict[int, Floats] = {}
         self._histories: dict[int, EpisodicMemory] = {}
-        self._numbers = {item: n for n, item in enumerate(world.catalogue.ids)}
-        self._titles = list(
-            zip(
-                world.catalogue.frame["title"].to_list(),
-                world.catalogue.frame["year"].to_list(),
-                strict=True,
-            )
-        )
+        order = np.argsort(hash_ids(world.catalogue.ids), kind="stable")
+        self._reference = tuple(order[: self._model["reference"]].tolist())
         self._items = np.zeros((len(world.catalogue), 1), np.float32)
         self._recalls = "item_embeddings" in world.release
         if self._recalls:
@@ -234,543 +206,423 @@ class ModelBrain(ModelSession):
             "prompt_version": AGENT_PROMPT_VERSION,
             "prompt_sha256": agent_prompt_digest(),
             "encoder": None if self._vectors is None else self._vectors.embedder.name,
+            "assumed": {"model": assumed()["model"], "rules": assumed()["statistical"]},
             **self._options,
         }
 
-    # Judging ------------------------------------------------------------------------------------
+    # Deciding -----------------------------------------------------------------------------------
 
-    def judge(self, requests: JudgeRequests) -> Judgements:
-        """Judge pages, a call for each; see :class:`sim.agents.Brain`."""
-        shape, filling = requests.items.shape, _Filling(len(requests))
-        cards = [requests.cards(row) for row in range(len(requests))]
-        recalled = self._recalled(requests, cards, filling)
-        numbers = [[int(p) + 1 for p in np.flatnonzero(asked)] for asked in requests.asked]
-        found = self._judged(requests, cards, recalled, numbers, filling, 1)
-        if self._rounds == 2:
-            against = self._arguments(requests, cards, recalled, numbers, found, filling)
-            found = self._judged(requests, cards, recalled, numbers, filling, 2, against)
-        watched = np.zeros(shape, np.bool_)
-        ratings, expected = np.full(shape, np.nan), np.full(shape, np.nan)
-        valence = np.zeros(shape, np.int64)
-        feelings, reasons = np.full(shape, None, object), np.full(shape, None, object)
-        for row, values in found.items():
-            for number in numbers[row]:
-                at = row, number - 1
-                reasons[at] = values[f"reason{number}"]
-                felt = values.get(f"felt{number}")
-                if felt is not None:
-                    watched[at], valence[at] = True, FELT.index(felt) - 1
-                    feelings[at] = values[f"feeling{number}"]
-                    ratings[at] = float(values.get(f"rating{number}", "nan"))
-        if self._rating == "distribution":
-            self._rated(requests, cards, recalled, watched, reasons, filling, ratings, expected)
-        return Judgements(
-            watched=watched,
-            ratings=ratings,
-            expected=expected,
-            valence=valence,
-            feelings=feelings,
-            reasons=reasons,
-            **filling.replies(),
-        )
+    def judge(self, questions: Sequence[Question]) -> list[Judgement]:
+        """Watch with P(watch), rate, then say why; see :class:`sim.agents.Brain`."""
+        filling, cards = [_Filling() for _ in questions], self._shown(questions)
+        liking = self._liking(questions, cards, filling)
+        seeds = seeds_of(questions)
+        opinions: list[list[Opinion]] = []
+        for question, seed, odds, done in zip(questions, seeds, liking, filling, strict=True):
+            person = question.visit.person
+            if done.status != OK:
+                opinions.append([])
+                continue
+            level, places = self._level(person), np.array(question.positions, np.int64)
+            chances = expit(self._model["watch_gain"] * odds - level.watch)
+            watched = question.experienced | (uniform(seed, places, _WATCH) < chances)
+            shares = self._rating_shares(person, odds - level.rating)
+            opinions.append(
+                [
+                    self._opinion(*values)
+                    for values in zip(
+                        watched.tolist(), chances.tolist(), shares,
+                        uniform(seed, places, _RATE).tolist(), strict=True,
+                    )
+                ]
+            )  # fmt: skip
+        if self._rating == "scale":
+            self._asked_ratings(questions, cards, opinions, seeds, filling)
+        self._say(questions, opinions, seeds, filling)
+        return [
+            Judgement(opinions=tuple(own), **done.fields())
+            for own, done in zip(opinions, filling, strict=True)
+        ]
 
-    def _judged(
+    def classify(self, questions: Sequence[Question]) -> list[Classification]:
+        """P(watch) without habits; see :class:`sim.agents.Brain`."""
+        filling = [_Filling() for _ in questions]
+        liking = self._liking(questions, self._shown(questions), filling)
+        out = []
+        for question, odds, done in zip(questions, liking, filling, strict=True):
+            person = question.visit.person
+            chances: tuple[float, ...] = ()
+            if done.status == OK:
+                at = self._level(person).watch + self._habits[person]
+                chances = tuple(expit(self._model["watch_gain"] * odds - at).tolist())
+            out.append(Classification(probabilities=chances, **done.fields()))
+        return out
+
+    def _liking(
+        self, questions: Sequence[Question], cards: list[list[str]], filling: list[_Filling]
+    ) -> list[Floats]:
+        """Log odds of a yes by question and item in units of the model's spread; NaN without one.
+
+        New people, and the first ones of the world, are asked about the fixed items too.
+        """
+        people = {q.visit.person for q in questions}
+        if questions:
+            people |= {*range(min(self._model["reference_people"], len(self._world)))}
+        world = questions[0].visit.world if questions else self._world
+        fixed = [
+            Question("judge", Visit(world, 0, person), (0,) * 5, items=self._reference)
+            for person in sorted(people - {*self._fixed})
+        ]
+        asked = [*questions, *fixed]
+        # Asked once per person, whoever plays it: no agent's calls.
+        own = [*filling, *(_Filling() for _ in fixed)]
+        cards = cards + self._shown(fixed, plain=True)
+        memories = self._recalled(asked)
+        odds = [np.full(len(q.items), np.nan) for q in asked]
+        rows = [
+            self._row(n, place, q, "like", self._like, memories=memories[n], item=card)
+            for n, q in enumerate(asked)
+            for place, card in enumerate(cards[n])
+        ]
+        for row, answer in self._answers(rows, own):
+            if answer.probabilities is None:
+                own[row.question].fail("invalid", "there is no distribution of answers")
+            else:
+                yes, no = (max(p, 1e-9) for p in answer.probabilities)
+                odds[row.question][row.place] = np.clip(np.log(yes / no), -_SURE, _SURE)
+        for question, values in zip(fixed, odds[len(questions) :], strict=True):
+            if not np.isnan(values).any():
+                self._fixed[question.visit.person] = values
+        for question, done in zip(questions, filling, strict=True):
+            if question.visit.person not in self._fixed:
+                done.fail("invalid", "the answers about the fixed items can't be used")
+        return [values / self._spread() for values in odds[: len(questions)]]
+
+    def _spread(self) -> float:
+        """Spread of the log odds within people, over the fixed items and the world's first people.
+
+        A model that says nearly the same of everything is made as decided as one that is sure.
+        """
+        known = [self._fixed[p] for p in range(self._model["reference_people"]) if p in self._fixed]
+        variance = np.mean([values.var() for values in known]) if known else 0.0
+        return max(float(np.sqrt(variance)), self._model["least_spread"])
+
+    def _level(self, person: int) -> _Level:
+        """The level at which the person watches the assumed share of the fixed items."""
+        odds = self._fixed[person] / self._spread()
+        share = float(expit(logit(self._set["watch"]) + self._habits[person]))
+        values = self._model["watch_gain"] * odds
+        level = brentq(lambda at: float(expit(values - at).mean()) - share, -500.0, 500.0)
+        weights = expit(values - level)
+        return _Level(float(level), float((weights * odds).sum() / weights.sum()))
+
+    def _rating_shares(self, person: int, odds: Floats) -> Floats:
+        """Distributions over 1-5 of items at log odds above the usual watched one, (items, 5).
+
+        A cumulative logit model whose cutpoints are those of the person's training ratings.
+        """
+        _, stars = self._world.history.of(person)
+        counts = np.bincount(np.clip(np.rint(stars), 1, 5).astype(int) - 1, minlength=5)
+        counts = counts + self._model["ratings_prior"] * self._world.histogram
+        below = np.clip(np.cumsum(counts)[:-1] / counts.sum(), 1e-6, 1 - 1e-6)
+        cumulative = expit(logit(below) - self._model["rating_gain"] * odds[:, None])
+        return np.diff(cumulative, prepend=0.0, append=1.0, axis=1)
+
+    def _opinion(self, watched: bool, chance: float, shares: Floats, draw: float) -> Opinion:
+        expected = float(shares @ _SCALE.answers)
+        below = int(np.searchsorted(shares.cumsum(), draw, side="right"))
+        return Opinion(watched, 1 + min(4, below) if watched else None, chance, expected)
+
+    def _asked_ratings(
         self,
-        requests: JudgeRequests,
-        cards: Sequence[Sequence[Card]],
-        recalled: Sequence[Sequence[tuple[int, str]]],
-        numbers: Sequence[Sequence[int]],
-        filling: _Filling,
-        round_: int,
-        arguments: dict[int, list[str]] | None = None,
-    ) -> dict[int, dict[str, str]]:
-        """Captures of :func:`page_judgement` by row."""
-        rated = self._rating == "text"
-        rows = []
-        for row in range(len(requests)):
-            if numbers[row] and filling.status[row] == OK:
-                grammar = _judgement(tuple(numbers[row]), rated, requests.experienced)
+        questions: Sequence[Question],
+        cards: list[list[str]],
+        opinions: list[list[Opinion]],
+        seeds: Any,
+        filling: list[_Filling],
+    ) -> None:
+        """Draw ratings from the model's own distribution over 1-5."""
+        options = Choice(rating_options(_SCALE, begun=self.begun))
+        memories = self._recalled(questions)
+        rows = [
+            self._row(n, place, question, "rate", options, memories=memories[n],
+                      item=cards[n][place])
+            for n, question in enumerate(questions)
+            for place, opinion in enumerate(opinions[n])
+            if opinion.watched
+        ]  # fmt: skip
+        for row, answer in self._answers(rows, filling):
+            if answer.probabilities is None:
+                filling[row.question].fail("invalid", "there is no distribution of ratings")
+                continue
+            shares = np.asarray(answer.probabilities) / sum(answer.probabilities)
+            own, place = opinions[row.question], questions[row.question].positions[row.place]
+            draw = float(uniform(seeds[row.question], place, _RATE))
+            own[row.place] = self._opinion(True, own[row.place].chance or 0.0, shares, draw)
+
+    # Saying -------------------------------------------------------------------------------------
+
+    def _say(
+        self,
+        questions: Sequence[Question],
+        opinions: list[list[Opinion]],
+        seeds: Any,
+        filling: list[_Filling],
+    ) -> None:
+        """One sentence on each decision; one that contradicts it is asked for once more."""
+        missing = [(n, place) for n, own in enumerate(opinions) for place in range(len(own))]
+        for attempt in (0, 1):
+            rows = []
+            for n, place in missing:
+                opinion, position = opinions[n][place], questions[n].positions[place]
+                tastes, side = self._tastes(questions[n], place, opinion)
+                opening = self._openings[side]
+                seed = int(combine(seeds[n], position, _SAY, attempt)) & _SEED_BITS
                 rows.append(
                     self._row(
-                        requests,
-                        row,
-                        "judge",
-                        grammar,
-                        purpose=10 + round_,
-                        memories=recalled[row],
-                        page=_page(requests, row, cards[row]),
-                        numbers=numbers[row],
-                        rated=rated,
-                        experienced=requests.experienced,
-                        arguments=(arguments or {}).get(row, []),
+                        n, place, questions[n], "say", _sentence(opening), seed=seed,
+                        item=self._fact(questions[n].items[place]), rating=opinion.rating,
+                        tastes=tastes, opening=opening,
                     )
-                )
-        return self._texts(rows, filling)
+                )  # fmt: skip
+            # A sentence is no decision: without one the decision stands.
+            for row, answer in self._answers(rows, filling, needed=False):
+                n, place = row.question, row.place
+                opinion = opinions[n][place]
+                text = _finished(row.opening, answer.text or "")
+                if text is None or self._fault(questions[n], place, opinion, text):
+                    continue
+                named = {"feeling": text} if opinion.watched else {"reason": text}
+                opinions[n][place] = replace(opinion, **named)
+            missing = [
+                (n, place)
+                for n, place in missing
+                if opinions[n][place].reason is None and opinions[n][place].feeling is None
+            ]
 
-    def _arguments(
-        self,
-        requests: JudgeRequests,
-        cards: Sequence[Sequence[Card]],
-        recalled: Sequence[Sequence[tuple[int, str]]],
-        numbers: Sequence[Sequence[int]],
-        judged: dict[int, dict[str, str]],
-        filling: _Filling,
-    ) -> dict[int, list[str]]:
-        """Evidence for and against each item, as lines by row."""
+    def _tastes(self, question: Question, place: int, opinion: Opinion) -> tuple[str, str]:
+        """Stated tastes about the item that agree with a decision, in words; and its opening."""
+        side, persona = _side(opinion), self._persona_of(question.visit)
+        stated = persona.get("likes" if side == "liked" else "dislikes") or ()
+        domain, own = self._world.release.domain, self._rows[question.items[place]]["genres"] or ()
+        named = [genre_phrase(genre, domain) for genre in own if genre in stated]
+        if side == "mixed":
+            named = []
+        return " and ".join(named), "avoided" if side == "skipped" and named else side
+
+    def _fault(self, question: Question, place: int, opinion: Opinion, text: str) -> str | None:
+        """How a text contradicts the decision, the item or the person; None if it does not."""
+        persona, known = self._persona_of(question.visit), self._world.genre_names
+        own = self._rows[question.items[place]]["genres"] or ()
+        domain = self._world.release.domain
+        column = {"liked": "dislikes", "mixed": ""}.get(_side(opinion), "likes")
+        against = persona.get(column) or ()
+        for genre in genres_named(text, known, domain):
+            if genre not in own or genre in against:
+                return "a genre that is none of the item's, or speaks against the decision"
+        return fault_of(
+            text, rating=opinion.rating, genres=own, known=known, gender=persona.get("gender"),
+            domain=domain,
+        )  # fmt: skip
+
+    def decide(self, questions: Sequence[Question]) -> list[Decision]:
+        """As the rules say; who leaves says why in the model's words."""
+        decisions, filling = super().decide(questions), [_Filling() for _ in questions]
+        reasons = self._reasons()
         rows = []
-        for row, values in sorted(judged.items()):
-            rows.append(
-                self._row(
-                    requests,
-                    row,
-                    "arguments",
-                    _arguments_grammar(tuple(numbers[row])),
-                    purpose=20,
-                    memories=recalled[row],
-                    page=_page(requests, row, cards[row]),
-                    numbers=numbers[row],
-                    watched=[n for n in numbers[row] if f"felt{n}" in values],
-                )
-            )
-        return {
-            row: [f"{n}. For: {found[f'for{n}']} Against: {found[f'against{n}']}"
-                  for n in numbers[row]]
-            for row, found in self._texts(rows, filling).items()
-        }  # fmt: skip
-
-    def _rated(
-        self,
-        requests: JudgeRequests,
-        cards: Sequence[Sequence[Card]],
-        recalled: Sequence[Sequence[tuple[int, str]]],
-        watched: Bools,
-        reasons: Any,
-        filling: _Filling,
-        ratings: Floats,
-        expected: Floats,
-    ) -> None:
-        """Draw ratings of watched items from the model's distribution over 1-5."""
-        options = Choice(rating_options(_SCALE, begun=self.begun))
-        rows = [
-            self._row(
-                requests,
-                row,
-                "rate",
-                options,
-                purpose=30,
-                memories=recalled[row],
-                page=_page(requests, row, cards[row]),
-                begun=self.begun,
-                number=place + 1,
-                reason=reasons[row, place],
-                tag=place,
-            )
-            for row, place in zip(*(side.tolist() for side in np.nonzero(watched)), strict=True)
-            if filling.status[row] == OK
+        for n, (question, made, seed) in enumerate(
+            zip(questions, decisions, seeds_of(questions), strict=True)
+        ):
+            if made.action == EXIT:
+                opening = self._openings[reasons[made.reason or ""]]
+                seen = question.visit.watched()
+                rows.append(
+                    self._row(
+                        n, 0, question, "leave", _sentence(opening),
+                        seed=int(combine(seed, _SAY)) & _SEED_BITS, opening=opening,
+                        pages=len({view.page for view in question.visit.views}),
+                        chosen=len(seen), ratings=[o.rating for _, o in seen],
+                        fatigue=made.fatigue,
+                    )
+                )  # fmt: skip
+        for row, answer in self._answers(rows, filling, needed=False):
+            text = _finished(row.opening, answer.text or "")
+            if text is not None:
+                decisions[row.question] = replace(decisions[row.question], reason=text)
+        return [
+            replace(made, **done.fields()) for made, done in zip(decisions, filling, strict=True)
         ]
-        for asked, answer in self._answers(rows, filling):
-            if answer.probabilities is None:
-                filling.fail(asked.row, "invalid", "there is no distribution of ratings")
-                continue
-            shares = np.asarray(answer.probabilities)
-            shares = shares / shares.sum()
-            draw = uniform(np.uint64(requests.seeds[asked.row]), asked.tag)
-            place = asked.row, asked.tag
-            ratings[place] = 1 + min(4, int(np.searchsorted(shares.cumsum(), draw, side="right")))
-            expected[place] = float(shares @ _SCALE.answers)
+
+    def _reasons(self) -> dict[str, str]:
+        """Names of the reasons to leave by the rules' texts."""
+        return {text: name for name, text in self._decisions[EXIT].items()}
 
     # Recalling ----------------------------------------------------------------------------------
 
-    def _recalled(
-        self, requests: JudgeRequests, cards: Sequence[Sequence[Card]], filling: _Filling
-    ) -> list[list[tuple[int, str]]]:
-        """Numbers and texts of the entries that pages bring back, oldest first."""
-        memories = [self._memory(requests, row) for row in range(len(requests))]
+    def _recalled(self, questions: Sequence[Question]) -> list[list[str]]:
+        """Texts of the entries that pages bring back, oldest first."""
+        memories = [self._memory(question.visit) for question in questions]
         if not self._recalls:
-            return [
-                [(n, memory.texts[n]) for n in range(max(0, len(memory) - 5), len(memory))]
-                for memory in memories
-            ]
-        assert self._vectors is not None
-        own: list[list[str]] = [[] for _ in memories]
-        if self._questions:
-            rows = [
-                self._row(
-                    requests, row, "ask", _ASK(), purpose=40, page=_page(requests, row, cards[row])
-                )
-                for row in range(len(requests))
-                if requests.asked[row].any()
-            ]
-            # Questions are a help to memory: without them the page alone is the query.
-            for row, found in self._texts(rows, filling, needed=False).items():
-                own[row] = list(found.values())
-        flat = self._vectors([q for questions in own for q in questions])
-        queries, at = [], 0
-        for row, questions in enumerate(own):
-            items = requests.items[row][requests.asked[row]]
-            vectors = self._items[items] if len(items) else self._items[:1] * 0
-            queries.append(np.concatenate([vectors, flat[at : at + len(questions)]]))
-            at += len(questions)
-        recalled = recall_many(memories, queries)
+            return [list(memory.texts[-_RECALLED:]) for memory in memories]
+        queries = [
+            self._items[list(question.items)] if question.items else self._items[:1] * 0
+            for question in questions
+        ]
+        recalled = recall_many(memories, queries, _RECALLED)
         return [
-            [(n, memory.texts[n]) for n in sorted(one.entries.tolist())]
+            [memory.texts[n] for n in sorted({*one.entries.tolist(), *_newest(memory)})]
             for memory, one in zip(memories, recalled, strict=True)
         ]
 
-    def _memory(self, requests: Requests, row: int) -> EpisodicMemory:
+    def _memory(self, visit: Visit) -> EpisodicMemory:
         """The memory of one agent: its training history and what its visit added."""
-        person = int(requests.people[row])
+        person = visit.person
         if person not in self._histories:
             items, ratings = self._world.history.of(person)
             texts = [
-                memory_text(
-                    self._world.release.domain,
-                    self._title(int(item)),
-                    float(rating),
-                    opinion_of(float(rating)),
-                )
-                for item, rating in zip(items, ratings, strict=True)
+                memory_text(self._world.titles[item], rating)
+                for item, rating in zip(items.tolist(), ratings.tolist(), strict=True)
             ]
             self._histories[person] = EpisodicMemory.initial(items, texts, self._items)
-        memory, entries = self._histories[person], requests.past.entries(row)
+        memory = self._histories[person]
+        # Conclusions are the rules' own words: they tell a model nothing of the person's taste.
+        entries = [entry for entry in visit.entries if entry.item is not None]
         if not entries:
             return memory
-        texts = [entry.text for entry in entries]
-        if self._recalls and self._vectors is not None:
-            vectors = self._vectors(texts)
-        else:
-            vectors = np.zeros((len(texts), self._items.shape[1]), np.float32)
+        items = np.array([entry.item for entry in entries], np.int64)
         return memory.extended(
-            ["action" if e.kind == "action" else "reflection" for e in entries],
-            np.array([self._numbers.get(e.item_id or "", -1) for e in entries], np.int64),
-            texts,
-            vectors,
+            ["action"] * len(entries), items, [e.text for e in entries], self._items[items]
         )
-
-    def _title(self, item: int) -> str:
-        title, year = self._titles[item]
-        return f"{title} ({year})" if year else str(title)
-
-    # The other questions ------------------------------------------------------------------------
-
-    def decide(self, requests: DecideRequests) -> Decisions:
-        """Decide for agents, a call for each; see :class:`sim.agents.Brain`."""
-        n, filling = len(requests), _Filling(len(requests))
-        actions = [_actions(requests, row) for row in range(n)]
-        rows = [
-            self._row(
-                requests,
-                row,
-                "decide",
-                _decision(tuple(actions[row])),
-                purpose=50,
-                memories=_recent(requests, row),
-                actions=actions[row],
-                moods=_MOODS,
-                fatigue=_FATIGUE,
-                emotions=_EMOTIONS,
-                state="",
-                formed=True,
-                **self._visit(requests, row),
-            )
-            for row in range(n)
-        ]
-        flagged = self._flagged(requests) if self._counterfactual else None
-        out = Decisions(
-            flagged=flagged,
-            actions=np.zeros(n, np.int64),
-            targets=np.full(n, -1),
-            moods=np.zeros(n, np.int64),
-            fatigue=np.zeros(n, np.int64),
-            emotions=np.zeros(n, np.int64),
-            satisfaction=np.full(n, np.nan),
-            reasons=np.full(n, None, object),
-            **filling.replies(),
-        )
-        for row, found in self._texts(rows, filling).items():
-            action, _, number = found["action"].partition(" ")
-            out.actions[row] = _ACTIONS.index(action)
-            out.targets[row] = int(number) - 1 if number else -1
-            out.moods[row] = _MOODS.index(found["mood"])
-            out.fatigue[row] = _FATIGUE.index(found["fatigue"])
-            out.emotions[row] = _EMOTIONS.index(found["emotion"])
-            out.satisfaction[row] = int(found["satisfaction"]) / 10
-            out.reasons[row] = found["reason"]
-        return out
-
-    def leaving(self, requests: DecideRequests) -> Floats:
-        """P(leave) if agents were content and rested, and if neither: (n, 2), NaN without one."""
-        out, filling = np.full((len(requests), 2), np.nan), _Filling(len(requests))
-        rows = [
-            self._row(
-                requests,
-                row,
-                "decide",
-                Choice((_STAY, _LEAVE)),
-                purpose=60 + case,
-                memories=_recent(requests, row),
-                actions=[_STAY, _LEAVE],
-                state=state,
-                formed=False,
-                tag=case,
-                **self._visit(requests, row),
-            )
-            for row in range(len(requests))
-            for case, state in enumerate(_STATES)
-        ]
-        for asked, answer in self._answers(rows, filling):
-            if answer.probabilities is not None:
-                out[asked.row, asked.tag] = answer.probabilities[1] / sum(answer.probabilities)
-        return out
-
-    def _flagged(self, requests: DecideRequests) -> Texts:
-        content, weary = self.leaving(requests).T
-        asked = ~(np.isnan(content) | np.isnan(weary))
-        flags: Texts = np.full(len(asked), None, object)
-        flags[asked] = (content > weary)[asked]
-        return flags
-
-    def reflect(self, requests: ReflectRequests) -> Reflections:
-        """Three questions and conclusions; see :class:`sim.agents.Brain`."""
-        n, filling = len(requests), _Filling(len(requests))
-        questions, insights = np.full((n, 3), None, object), np.full((n, 3), None, object)
-        evidence = np.full((n, 3, EVIDENCE), -1, np.int64)
-        rows = []
-        for row in range(n):
-            listed = _recent(requests, row) or self._last(requests, row)
-            rows.append(
-                self._row(
-                    requests,
-                    row,
-                    "reflect",
-                    _reflection(tuple(number for number, _ in listed)),
-                    purpose=70,
-                    memories=listed,
-                    example=listed[0][0] if listed else "",
-                )
-            )
-        for row, found in self._texts(rows, filling).items():
-            for k in range(3):
-                questions[row, k], insights[row, k] = found[f"question{k}"], found[f"insight{k}"]
-                cited = found.get(f"evidence{k}", "")
-                numbers = sorted({int(e) for e in cited.split(",") if e})
-                evidence[row, k, : len(numbers)] = numbers
-        return Reflections(
-            questions=questions, insights=insights, evidence=evidence, **filling.replies()
-        )
-
-    def interview(self, requests: InterviewRequests) -> Interviews:
-        """A reason, then a score; see :class:`sim.agents.Brain`."""
-        n, filling = len(requests), _Filling(len(requests))
-        scores, reasons = np.ones(n, np.int64), np.full(n, None, object)
-        rows = []
-        for row in range(n):
-            past = requests.past
-            ratings = past.ratings[row]
-            rows.append(
-                self._row(
-                    requests,
-                    row,
-                    "interview",
-                    self._interview,
-                    purpose=80,
-                    memories=_recent(requests, row),
-                    views=int((past.pages[row] > 0).sum()),
-                    shown=int(past.judged[row].sum()),
-                    watched=int(past.watched[row].sum()),
-                    ratings=[f"{r:g}" for r in ratings[~np.isnan(ratings)]],
-                )
-            )
-        for row, found in self._texts(rows, filling).items():
-            scores[row], reasons[row] = int(found["answer"]), found["reason"]
-        return Interviews(scores=scores, reasons=reasons, **filling.replies())
-
-    def classify(self, requests: ClassifyRequests) -> Classifications:
-        """P(yes) of each item (SimUSER, appendix C.12); see :class:`sim.agents.Brain`."""
-        filling = _Filling(len(requests))
-        chance = np.full(requests.items.shape, np.nan)
-        rows = []
-        for row in range(len(requests)):
-            cards = requests.cards(row)
-            memory = self._memory(requests, row)
-            queries = self._items[requests.items[row][requests.items[row] >= 0]]
-            listed: list[tuple[int, str]] = []
-            if self._recalls and len(queries):
-                (found,) = recall_many([memory], [queries])
-                listed = [(e, memory.texts[e]) for e in sorted(found.entries.tolist())]
-            page = _page(requests, row, cards)
-            rows += [
-                self._row(
-                    requests,
-                    row,
-                    "classify",
-                    Choice(("yes", "no")),
-                    purpose=90,
-                    memories=listed,
-                    page=page,
-                    number=card.position + 1,
-                    tag=card.position,
-                )
-                for card in cards
-            ]
-        for asked, answer in self._answers(rows, filling):
-            if answer.probabilities is None:
-                filling.fail(asked.row, "invalid", "there is no distribution of answers")
-            else:
-                yes, no = answer.probabilities
-                chance[asked.row, asked.tag] = yes / (yes + no)
-        return Classifications(probabilities=chance, **filling.replies())
 
     # Asking -------------------------------------------------------------------------------------
 
+    def _shown(self, questions: Sequence[Question], *, plain: bool = False) -> list[list[str]]:
+        """Items of questions as a prompt shows them; plain ones without texts of other people."""
+        width = max((len(question.items) for question in questions), default=0)
+        items = np.full((len(questions), width), -1)
+        for row, question in zip(items, questions, strict=True):
+            row[: len(question.items)] = question.items
+        long = np.array([[q.detailed] * width for q in questions], np.bool_).reshape(items.shape)
+        if not width:
+            return [[] for _ in questions]
+        # An experiment may show other texts than those of the world that the brain was opened on.
+        world = questions[0].visit.world
+        graphs = [question.visit.graph for question in questions] if world.graph else None
+        users = [question.visit.user for question in questions]
+        cards = Cards(world).of(items, long, users=users, memories=graphs)
+        return [
+            [
+                self._card(item, card, plain=plain, detailed=question.detailed)
+                for item, card in zip(question.items, own, strict=True)
+            ]
+            for question, own in zip(questions, cards, strict=True)
+        ]
+
+    def _card(self, item: int, card: Card, *, plain: bool, detailed: bool) -> str:
+        shown = ShownItem(self._rows[item], card.mean_rating, similar=card.similar)
+        if not plain:
+            shown = replace(
+                shown,
+                story=card.description if detailed else "",
+                caption=card.caption,
+                comment=card.comment,
+                reviews=card.reviews,
+            )
+        return agent_item(self._world.release.domain, shown)
+
+    def _fact(self, item: int) -> str:
+        """Title, year and genres alone: a small model takes other titles for the item's."""
+        return agent_item(self._world.release.domain, ShownItem(self._rows[item], None))
+
+    def _persona_of(self, visit: Visit) -> dict[str, Any]:
+        if not self._persona:
+            return {}
+        row = self._world.people["persona"][visit.person]
+        return self._personas.row(row, named=True)
+
     def _row(
         self,
-        requests: Requests,
-        row: int,
-        question: str,
+        number: int,
+        place: int,
+        question: Question,
+        asked: str,
         constraint: Grammar | Choice,
         *,
-        purpose: int,
-        tag: Any = None,
+        seed: int = 0,
         **values: Any,
     ) -> _Row:
-        person = int(requests.people[row])
-        if person not in self._systems:
-            known = self._people[person]
-            habits = {name: known[name] for name in TRAITS} if self._world.traits else {}
-            self._systems[person] = agent_system(
-                self._world.release.domain,
-                self._personas.row(known["persona"], named=True) if self._persona else {},
-                habits,
-            )
-        is_grammar = isinstance(constraint, Grammar)
-        return _Row(
-            row,
-            agent_messages(
-                question,
-                self._world.release.domain,
-                self._systems[person],
-                fault=requests.faults[row],
-                **values,
-            ),
-            constraint.constraint if isinstance(constraint, Grammar) else constraint,
-            self.longest(constraint) if isinstance(constraint, Grammar) else 1,
-            f"agents/{person}",
-            int(combine(requests.seeds[row], purpose)) & _SEED_BITS if is_grammar else 0,
-            constraint if is_grammar else tag,
+        messages = agent_messages(
+            asked,
+            self._world.release.domain,
+            self._persona_of(question.visit),
+            begun=self.begun,
+            **values,
         )
+        group = f"agents/{question.visit.person}"
+        if isinstance(constraint, Choice):
+            return _Row(number, place, messages, constraint, group)
+        return _Row(
+            number, place, messages, constraint.constraint, group, self.longest(constraint), seed,
+            values["opening"],
+        )  # fmt: skip
 
-    def _answers(self, rows: Sequence[_Row], filling: _Filling) -> Iterator[tuple[_Row, Answer]]:
-        """Answers that can be used; the others fail their rows."""
+    def _answers(
+        self, rows: Sequence[_Row], filling: list[_Filling], *, needed: bool = True
+    ) -> Iterator[tuple[_Row, Answer]]:
+        """Usable answers, in the order of the rows; others fail their question if needed."""
 
         def sent() -> Iterator[Request]:
-            # Requests of an agent follow each other: they begin alike.
-            for one in sorted(rows, key=lambda r: (r.group, r.row)):
-                text = not isinstance(one.constraint, Choice)
+            # Prompts of an agent follow each other: they begin alike.
+            for number, row in sorted(enumerate(rows), key=lambda pair: pair[1].group):
+                sampling = Sampling(1.0) if isinstance(row.constraint, Choice) else self._drawn
                 yield Request(
-                    one.messages,
-                    constraint=one.constraint,
-                    sampling=replace(
-                        self._drawn if text else Sampling(1.0), max_tokens=one.max_tokens
-                    ),
-                    seed=one.seed,
-                    group=one.group,
-                    tag=one,
+                    row.messages,
+                    constraint=row.constraint,
+                    sampling=replace(sampling, max_tokens=row.max_tokens),
+                    seed=row.seed,
+                    group=row.group,
+                    tag=number,
                 )
 
-        keys: dict[int, list[str]] = {}
-        usable = []
+        answers: list[Answer | None] = [None] * len(rows)
         for request, key, answer in self._ask(sent()):
-            one: _Row = request.tag
-            keys.setdefault(one.row, []).append(key)
-            filling.tokens[one.row] += answer.prompt_tokens + answer.completion_tokens
-            if answer.status != OK:
-                filling.fail(one.row, answer.status, f"{answer.status}: {answer.detail}"[:160])
-            else:
-                usable.append((one, answer))
-        for row, made in keys.items():
-            before = [] if filling.keys[row] is None else [filling.keys[row]]
-            filling.keys[row] = ",".join([*before, *sorted(made)])
-        # In an order of their own, whatever the order of arrival.
-        yield from sorted(usable, key=lambda pair: (pair[0].row, repr(pair[0].messages)))
-
-    def _texts(
-        self, rows: Sequence[_Row], filling: _Filling, *, needed: bool = True
-    ) -> dict[int, dict[str, str]]:
-        """Captures of replies by row; without `needed` a bad reply fails nothing."""
-        out = {}
-        kept = filling if needed else _Filling(len(filling.status))
-        for one, answer in self._answers(rows, kept):
-            found = one.tag.parse(answer.text or "")
-            if found is None:
-                kept.fail(one.row, "invalid", "it was not in the form that was asked for")
-            else:
-                out[one.row] = found
-        if not needed:
-            filling.tokens += kept.tokens
-        return out
-
-    def _visit(self, requests: DecideRequests, row: int) -> dict[str, Any]:
-        """Template values of a decision about the visit."""
-        past = requests.past
-        outcome = []
-        for place in np.flatnonzero(past.judged[row, -1]).tolist():
-            rating = past.ratings[row, -1, place]
-            done = f"watched, rated {rating:g} of 5" if past.watched[row, -1, place] else "skipped"
-            title = one_line(self._title(int(past.items[row, -1, place])))
-            outcome.append(f"number {place + 1}, {title}: {done}")
-        return {
-            "views": int((past.pages[row] > 0).sum()),
-            "page_number": int(requests.pages[row]),
-            "pages": self._world.pages,
-            "outcome": outcome,
-        }
-
-    def _last(self, requests: Requests, row: int) -> list[tuple[int, str]]:
-        memory = self._memory(requests, row)
-        return [(n, memory.texts[n]) for n in range(max(0, len(memory) - _RECENT), len(memory))]
+            done = filling[rows[request.tag].question]
+            done.keys.append(key)
+            done.tokens += answer.prompt_tokens + answer.completion_tokens
+            answers[request.tag] = answer
+        for row, answer in zip(rows, answers, strict=True):
+            if answer is not None and answer.status == OK:
+                yield row, answer
+            elif answer is not None and needed:
+                filling[row.question].fail(answer.status, f"{answer.status}: {answer.detail}"[:160])
 
 
-# Grammars that many agents share.
-_judgement = cache(
-    lambda numbers, rated, watched: page_judgement(numbers, rated=rated, watched=watched)
-)
-_arguments_grammar = cache(page_arguments)
-_decision = cache(lambda actions: page_decision(_MOODS, _FATIGUE, _EMOTIONS, actions))
-_reflection = page_reflection
-_ASK = cache(self_questions)
+def _newest(memory: EpisodicMemory) -> list[int]:
+    """Numbers of the newest entries of the visit."""
+    last = range(max(0, len(memory) - _NEWEST), len(memory))
+    return [number for number in last if memory.kinds[number] == "action"]
 
 
-def _actions(requests: DecideRequests, row: int) -> list[str]:
-    """Possible actions in words: ``click 2`` for each position that may be clicked."""
-    out = [a for code, a in enumerate(_ACTIONS) if code != CLICK and requests.allowed[row, code]]
-    if requests.allowed[row, CLICK]:
-        out += [
-            f"{_ACTIONS[CLICK]} {p + 1}" for p in np.flatnonzero(requests.clickable[row]).tolist()
-        ]
-    return out or [_ACTIONS[EXIT]]
+@cache
+def _sentence(opening: str) -> Grammar:
+    return prose(limits=_LIMITS, name="agents/say", opening=opening)
 
 
-def _recent(requests: Requests, row: int) -> list[tuple[int, str]]:
-    """The newest entries of the visit."""
-    entries: list[Entry] = requests.past.entries(row)
-    return [(entry.number, entry.text) for entry in entries[-_RECENT:]]
+def _side(opinion: Opinion) -> str:
+    """Name of the opening of what is said about a decision."""
+    if opinion.rating is None:
+        return "skipped"
+    if opinion.rating >= LIKED_FROM:
+        return "liked"
+    return "disliked" if opinion.rating <= DISLIKED_TO else "mixed"
 
 
-def _page(requests: Requests, row: int, cards: Sequence[Card]) -> str:
-    return page_block(
-        int(requests.pages[row]),
-        [
-            ShownItem(
-                card.position + 1,
-                card.title,
-                card.mean_rating,
-                card.description,
-                card.caption,
-                card.similar,
-                card.comment,
-                card.reviews,
-            )
-            for card in cards
-        ],
-    )
+def _finished(opening: str, text: str) -> str | None:
+    """A sentence that ends where it ends; one that the grammar's bound cut ends at a clause."""
+    if _sentence(opening).parse(text) is None:
+        return None
+    if len(text) - len(opening) <= _LIMITS.characters[1]:
+        return text
+    first = len(opening) + _LIMITS.characters[0]
+    clauses = [match.start() for match in _CLAUSE.finditer(text, first)]
+    return f"{text[: clauses[-1]]}." if clauses else None

@@ -100,7 +100,7 @@ class Cards:
                 Card(
                     place,
                     ids[n],
-                    self.titles[asked[n]],
+                    self._world.titles[asked[n]],
                     None if math.isnan(mean) else mean,
                     self._descriptions[asked[n]][int(long[row, place])],
                     self._captions.get(ids[n], ""),
@@ -116,13 +116,6 @@ class Cards:
         """Titles by item id."""
         frame = self._world.catalogue.frame
         return {i: one_line(t) for i, t in frame.select("item_id", "title").iter_rows()}
-
-    @cached_property
-    def titles(self) -> list[str]:
-        """Titles with years, by item number."""
-        frame = self._world.catalogue.frame
-        pairs = zip(frame["title"].to_list(), frame["year"].to_list(), strict=True)
-        return [one_line(t) + (f" ({year})" if year else "") for t, year in pairs]
 
     @cached_property
     def _descriptions(self) -> list[tuple[str, str]]:

@@ -186,6 +186,11 @@ def _named(genre: str, domain: str) -> re.Pattern[str]:
     return re.compile(rf"\b(?:{'|'.join(spelled)})s?\b", re.IGNORECASE)
 
 
+def genres_named(text: str, known: Sequence[str], domain: str) -> set[str]:
+    """Genres that a text names, of those that are known."""
+    return {genre for genre in known if _named(genre, domain).search(text)}
+
+
 def fault_of(
     text: str,
     *,
@@ -213,7 +218,7 @@ def fault_of(
             return "liking of what is rated 1 or 2"
     for sentence in re.split(r"(?<=[.!?]) ", text):
         if _FOND.search(sentence) and not _TURN.search(sentence):
-            named = {genre for genre in known if _named(genre, domain).search(sentence)}
+            named = genres_named(sentence, known, domain)
             if named and named.isdisjoint(genres):
                 return "a liked genre that the item lacks"
     said = {_PRONOUN[m.group(1).lower()] for m in _SAYS.finditer(text)}

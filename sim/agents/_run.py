@@ -20,14 +20,14 @@ from pipelines.progress import advance
 from pipelines.store.files import LocalFiles, storage_errors, sync_folder
 from pipelines.store.locks import RunLock
 from sim.agents._log import TABLES, frames_of
-from sim.agents._loop import Visits
 from sim.agents._pages import page_lists
 from sim.agents._protocol import Brain
+from sim.agents._visit import visits_of
 from sim.agents._world import AgentWorld
 from sim.recommenders import Recommender
 
 #: Bumped whenever the same release and settings give other visits.
-CODE_VERSION = "5"
+CODE_VERSION = "6"
 #: Agents that are played and stored together (count).
 SHARD = 4_096
 #: Rows of a row group of the joined tables: the bytes don't depend on the size of shards.
@@ -126,17 +126,9 @@ def visit(
     """
     numbers = np.unique(np.asarray(agents, np.int64))
     people = numbers % len(world)
-    visits = Visits(
-        world,
-        brain,
-        lists=page_lists(world, recommender, people),
-        agents=numbers,
-        people=people,
-        seed=seed,
-    )
-    visits.run()
-    visits.agents = numbers + first
-    return frames_of(visits, brain=brain.name, recommender=recommender.name)
+    lists = page_lists(world, recommender, people)
+    visits = visits_of(world, brain, lists, agents=numbers, people=people, seed=seed)
+    return frames_of(visits, world, brain=brain.name, recommender=recommender.name, first=first)
 
 
 def simulate(

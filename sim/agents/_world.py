@@ -238,6 +238,14 @@ class AgentWorld:
             return np.asarray(rescale(total / count, scale, SCALE))
 
     @cached_property
+    def titles(self) -> list[str]:
+        """Titles with years, by item number, one harmless line each."""
+        from pipelines.prompts import one_line
+
+        rows = self.catalogue.frame.select("title", "year").iter_rows()
+        return [one_line(title) + (f" ({year})" if year else "") for title, year in rows]
+
+    @cached_property
     def genre_names(self) -> list[str]:
         """Genres of the items, alphabetical."""
         names = self.catalogue.frame["genres"].explode().drop_nulls().unique().sort()

@@ -49,8 +49,7 @@ def run(
         typer.Option(
             "--brain-option",
             metavar="KEY=VALUE",
-            help="Option of the brain's class, such as rounds=2 or counterfactual=true of the "
-            "model; may be repeated.",
+            help="Option of the brain's class, such as rating=scale of the model; may be repeated.",
         ),
     ] = None,
     seed: Annotated[
@@ -106,14 +105,14 @@ def run(
     )
     # A model that can't be used is found before a recommender is trained.
     mind = open_brain(
-        brain, settings=tree, **cli.key_values(options, "--brain-option", "rounds=2")
+        brain, settings=tree, **cli.key_values(options, "--brain-option", "rating=scale")
     ).open(world)
     try:
         shown = open_recommender(recommender).fit(opened)
         folder = out or default_folder(
             tree.runtime.home, world, mind, shown, agents=number, seed=seed
         )
-        with call.progress(f"{number:,} agents"):
+        with call.progress(f"{number:,} agents", lines=True):
             visits = simulate(
                 world,
                 mind,

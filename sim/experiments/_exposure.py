@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -11,24 +12,14 @@ import polars as pl
 from pipelines.seeding import combine, hash_ids
 from pipelines.study import Claim, Plot, Study
 from sim.agents import (
-    ACTIONS,
-    EMOTIONS,
     AgentWorld,
     Brain,
-    Classifications,
-    ClassifyRequests,
-    DecideRequests,
-    Decisions,
-    InterviewRequests,
-    Interviews,
-    Judgements,
-    JudgeRequests,
-    Reflections,
-    ReflectRequests,
-    Replies,
-    Visits,
+    Decision,
+    Interview,
+    Question,
     judge_pairs,
     page_lists,
+    visits_of,
 )
 from sim.experiments._context import ExperimentContext
 from sim.experiments._experiment import experiment
@@ -156,17 +147,11 @@ def _effects(
         played = context.world(pages=after, traits=world.traits)
         found = {}
         for name in arms:
-            shown = lists[name][:, :after].copy()
-            shown[~np.isin(people, chosen)] = -1
-            visits = Visits(
-                played,
-                Scrolling(brain),
-                lists=shown,
-                agents=people,
-                people=people,
+            shown = lists[name][:, :after]
+            visits = visits_of(
+                played, cast(Brain, Scrolling(brain)), shown[chosen], agents=chosen, people=chosen,
                 seed=context.seed,
-            )
-            visits.run()
+            )  # fmt: skip
             found[name] = judge_pairs(
                 played, brain, *asked, seed=context.seed, experienced=True, visits=visits
             ).frame
@@ -236,47 +221,17 @@ class Scrolling:
 
     def __init__(self, inner: Brain) -> None:
         self._inner = inner
-        self.name, self.note, self.reads = inner.name, inner.note, inner.reads
 
-    def open(self, world: AgentWorld) -> Self:
-        """Keep the inner brain as it is."""
-        del world
-        return self
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
-    def judge(self, requests: JudgeRequests) -> Judgements:
-        """See the inner brain."""
-        return self._inner.judge(requests)
-
-    def decide(self, requests: DecideRequests) -> Decisions:
+    def decide(self, questions: Sequence[Question]) -> list[Decision]:
         """NEXT."""
-        n = len(requests)
-        return Decisions(
-            actions=np.full(n, ACTIONS.index("NEXT")),
-            targets=np.full(n, -1),
-            moods=np.ones(n, np.int64),
-            fatigue=np.zeros(n, np.int64),
-            emotions=np.full(n, EMOTIONS.index("NEUTRAL")),
-            satisfaction=np.full(n, np.nan),
-            reasons=np.full(n, None, object),
-            **Replies.fine(n),
-        )
+        return [Decision() for _ in questions]
 
-    def reflect(self, requests: ReflectRequests) -> Reflections:
-        """See the inner brain."""
-        return self._inner.reflect(requests)
-
-    def interview(self, requests: InterviewRequests) -> Interviews:
+    def interview(self, questions: Sequence[Question]) -> list[Interview]:
         """The middle score for each; no model is asked."""
-        n = len(requests)
-        return Interviews(scores=np.full(n, 5), reasons=np.full(n, None, object), **Replies.fine(n))
-
-    def classify(self, requests: ClassifyRequests) -> Classifications:
-        """See the inner brain."""
-        return self._inner.classify(requests)
-
-    def metadata(self) -> dict[str, Any]:
-        """Metadata of the inner brain."""
-        return self._inner.metadata()
+        return [Interview(score=5) for _ in questions]
 
 
 def genre_effects(people: Ints, exposed: Bools, biased: Any, unbiased: Any) -> pl.DataFrame:

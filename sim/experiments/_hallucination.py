@@ -25,7 +25,7 @@ from pipelines.study import (
     summed,
     user_weights,
 )
-from sim.agents import AgentWorld, Brain, Cards
+from sim.agents import AgentWorld, Brain
 from sim.experiments._choices import asking_brain, chosen
 from sim.experiments._context import ExperimentContext
 from sim.experiments._experiment import experiment
@@ -174,11 +174,11 @@ def _named(
 ) -> Floats:
     """Probabilities of genres for items, of shape (items, genres); kept."""
     world = context.world()
-    titles = Cards(world).titles
 
     def compute() -> pl.DataFrame:
         questions = [
-            genre_messages(world.release.domain, titles[item], names) for item in items.tolist()
+            genre_messages(world.release.domain, world.titles[item], names)
+            for item in items.tolist()
         ]
         return pl.DataFrame(chosen(brain, questions, names), schema=list(names))
 

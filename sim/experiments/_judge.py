@@ -18,7 +18,7 @@ from pipelines.raters import to_answers
 from pipelines.scales import scale_named
 from pipelines.seeding import hash_ids
 from pipelines.study import Claim, Figure, Plot, Study, mean_figure
-from sim.agents import AgentWorld, Brain, Cards, Simulation, logistic
+from sim.agents import AgentWorld, Brain, Simulation, logistic
 from sim.experiments._choices import asking_brain, chosen
 from sim.experiments._context import ExperimentContext
 from sim.experiments._experiment import experiment
@@ -129,7 +129,7 @@ class Logs:
 
     def lines(self, source: str) -> dict[int, list[str]]:
         """Lines of the logs of a source by person."""
-        titles, genres = Cards(self.world).titles, self.world.catalogue.frame["genres"].to_list()
+        titles, genres = self.world.titles, self.world.catalogue.frame["genres"].to_list()
         out: dict[int, list[str]] = {}
         for person, _, item, rating in self.entries[source].iter_rows():
             line = log_line(titles[item], genres[item] or [], rating)
@@ -138,7 +138,7 @@ class Logs:
 
     def history(self, person: int, most: int) -> list[str]:
         """Lines of a person's latest training interactions."""
-        titles, genres = Cards(self.world).titles, self.world.catalogue.frame["genres"].to_list()
+        titles, genres = self.world.titles, self.world.catalogue.frame["genres"].to_list()
         items, ratings = self.world.history.of(person)
         latest = zip(items[-most:].tolist(), ratings[-most:].tolist(), strict=True)
         return [log_line(titles[i], genres[i] or [], round(r, 1)) for i, r in latest]

@@ -19,7 +19,7 @@ from pipelines.study import (
     pooled,
     summed,
 )
-from sim.agents import AgentWorld, Brain, Visits, page_lists
+from sim.agents import AgentWorld, Brain, Visit, page_lists, visits_of
 from sim.experiments._context import ExperimentContext
 from sim.experiments._experiment import experiment
 from sim.experiments._held_out import Floats, held_out_pairs, judged, pairs_of, rated_rows
@@ -161,14 +161,12 @@ def _judgements(
             return
 
 
-def _visits(context: ExperimentContext, brain: Brain, recommender: str) -> Visits:
+def _visits(context: ExperimentContext, brain: Brain, recommender: str) -> list[Visit]:
     """Finished visits of the agents whose ratings are asked."""
     world = context.world_of(brain)
     people = np.arange(min(len(world), context.agents_of(brain)))
     lists = page_lists(world, context.recommender(recommender), people)
-    visits = Visits(world, brain, lists=lists, agents=people, people=people, seed=context.seed)
-    visits.run()
-    return visits
+    return visits_of(world, brain, lists, agents=people, people=people, seed=context.seed)
 
 
 def _add(

@@ -113,7 +113,8 @@ def run(
             recommenders=tuple(recommender or ()),
             sample={"model_agents": model_agents, "model_pages": model_pages},
             brain_options={
-                name: cli.key_values(option, "--brain-option", "rounds=2") for name in brain or ()
+                name: cli.key_values(option, "--brain-option", "rating=scale")
+                for name in brain or ()
             },
         )
         try:

@@ -5,15 +5,6 @@ llguidance as a logits processor for batches and by vLLM's structured outputs
 (:attr:`Grammar.constraint`, the same text), and its replies are read back here.
 """
 
-from pipelines.llm.grammars._agents import (
-    EVIDENCE,
-    FELT,
-    page_arguments,
-    page_decision,
-    page_judgement,
-    page_reflection,
-    self_questions,
-)
 from pipelines.llm.grammars._dialogues import dialogue_action, dialogue_percentages, dialogue_text
 from pipelines.llm.grammars._grammar import Grammar
 from pipelines.llm.grammars._parts import Blank, TextLimits
@@ -35,8 +26,6 @@ from pipelines.llm.grammars._vocabulary import Vocabulary, vocabulary
 
 __all__ = [
     "DOMAINS",
-    "EVIDENCE",
-    "FELT",
     "Blank",
     "ClosedChoice",
     "Grammar",
@@ -51,14 +40,9 @@ __all__ = [
     "dialogue_percentages",
     "dialogue_text",
     "explanation",
-    "page_arguments",
-    "page_decision",
-    "page_judgement",
-    "page_reflection",
     "persona_record",
     "prose",
     "rated_list",
-    "self_questions",
     "sentence_plan",
     "vocabulary",
 ]

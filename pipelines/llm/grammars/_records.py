@@ -74,9 +74,9 @@ def explanation(
     return Grammar(name, join('{"reason":"', reason, '","answer":"', answer, '"}'))
 
 
-def prose(*, limits: TextLimits | None = None, name: str = "prose") -> Grammar:
-    """Sentences and nothing else; captured as ``text``."""
-    return Grammar(name, captured("text", text(limits or TextLimits((1, 2)))))
+def prose(*, limits: TextLimits | None = None, name: str = "prose", opening: str = "") -> Grammar:
+    """Sentences and nothing else, the first one with this opening; captured as ``text``."""
+    return Grammar(name, captured("text", text(limits or TextLimits((1, 2)), opening)))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.errors import ConfigError
 from sim.agents import BRAINS, AgentWorld, Brain, open_brain
-from sim.agents.testing import BrainContract, sample_requests
+from sim.agents.testing import BrainContract, sample_questions
 
 PLUGIN = """
 from sim.agents._baselines import AlwaysBrain
@@ -34,24 +34,28 @@ class TestEveryBrain(BrainContract):
 
 
 def test_random_brain_rates_as_people_do(world: AgentWorld) -> None:
-    people = np.arange(len(world))
+    brain = open_brain("random").open(world)
     judged = [
-        open_brain("random").open(world).judge(sample_requests(world, people, seed=s)["judge"])
-        for s in range(100)
+        reply
+        for seed in range(100)
+        for reply in brain.judge(sample_questions(world, range(len(world)), "judge", seed=seed))
     ]
-    watched = np.concatenate([j.watched.ravel() for j in judged])
-    ratings = np.concatenate([j.ratings[j.watched] for j in judged])
+    opinions = [opinion for reply in judged for opinion in reply.opinions]
     # 12,000 draws: three standard errors are 0.0126; 3,600 ratings: 0.025 for a share.
-    assert abs(watched.mean() - 0.3) < 0.0126
-    shares = np.bincount(ratings.astype(int), minlength=6)[1:] / len(ratings)
+    assert abs(np.mean([o.watched for o in opinions]) - 0.3) < 0.0126
+    ratings = np.array([o.rating for o in opinions if o.watched])
+    shares = np.bincount(ratings, minlength=6)[1:] / len(ratings)
     assert np.abs(shares - world.histogram).max() < 0.025
 
 
 def test_always_brain_watches_all_and_never_leaves(world: AgentWorld) -> None:
-    brain, requests = open_brain("always").open(world), sample_requests(world, np.arange(3))
-    assert brain.judge(requests["judge"]).watched.all()
-    assert (brain.decide(requests["decide"]).actions == 0).all()
-    assert (brain.interview(requests["interview"]).scores == 10).all()
+    brain = open_brain("always").open(world)
+    (judged,), (decided,), (interviewed,) = (
+        getattr(brain, kind)(sample_questions(world, [0], kind))
+        for kind in ("judge", "decide", "interview")
+    )
+    assert all(opinion.watched for opinion in judged.opinions)
+    assert (decided.action, interviewed.score) == ("NEXT", 10)
 
 
 @pytest.mark.parametrize(

@@ -139,10 +139,10 @@ _RUN = """
 
     class Counted(RandomBrain):
         waves = 0
-        def judge(self, requests):
+        def judge(self, questions):
             print(f"wave {Counted.waves}", flush=True)
             Counted.waves += 1
-            return super().judge(requests)
+            return super().judge(questions)
 
     world = AgentWorld.open(open_release("movies", home=sys.argv[1]))
     shown = open_recommender("random").fit(world.release)
@@ -294,9 +294,9 @@ def test_command_plays_and_shows_a_visit(matched: Release, tmp_path: Path) -> No
     assert f"likes {', '.join(persona['likes'])}" in text
     [item] = items.filter(pl.col("item_id") == visit["views"][0]["item_id"]).to_dicts()
     assert f"{item['title']} ({item['year']}) · {', '.join(item['genres'])}:" in text
-    refused = sim("agents", "run", "--brain", "random", "--brain-option", "rounds=2", home=home)
+    refused = sim("agents", "run", "--brain", "random", "--brain-option", "rating=scale", home=home)
     assert refused.returncode == 2
-    assert "rounds" in refused.stderr
+    assert "rating" in refused.stderr
     missing = sim("agents", "show", "40", "--out", str(tmp_path / "run"), home=home)
     assert missing.returncode == 2
     assert "no agent 40" in missing.stderr

@@ -10,139 +10,23 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from pipelines.errors import ConfigError
 from pipelines.raters import bind, persona_rows
 from sim import Release, open_release
-from sim.agents import EMOTIONS, AgentWorld, Past, open_brain, visit
+from sim.agents import AgentWorld, open_brain, visit
 from sim.agents._choice import HeldOut, Neighbours, logistic
-from sim.agents._statistical import (
-    StatisticalBrain,
-    _weight,
-    exit_probability,
-    page_shares,
-    satisfaction,
-)
+from sim.agents._statistical import StatisticalBrain, _weight
 from sim.agents._world import History, training_history
-from sim.agents.testing import sample_requests
+from sim.agents.testing import sample_questions
 from sim.recommenders import open_recommender
-
-
-def past(*views: tuple[int, bool, list[tuple[bool, float]]]) -> Past:
-    """Views of an agent: page, whether it was a click, and (watched, rating) by position."""
-    rows = [cells for _, _, cells in views]
-    nan = float("nan")
-    shape = np.array([[watched for watched, _ in cells] for cells in rows])
-    return Past(
-        pages=np.array([[page for page, _, _ in views]]),
-        clicked=np.array([[clicked for _, clicked, _ in views]]),
-        items=np.zeros((1, *shape.shape), np.int64),
-        judged=np.ones((1, *shape.shape), np.bool_),
-        watched=shape[None],
-        ratings=np.array([[[r if w else nan for w, r in cells] for cells in rows]]),
-        entries=lambda _: [],
-    )
-
-
-LIKED, SEEN, SKIPPED = (True, 4.0), (True, 3.0), (False, 0.0)
 
 
 @pytest.fixture(scope="module")
 def brain(world: AgentWorld) -> StatisticalBrain:
     return open_brain("statistical").open(world)
-
-
-def test_shares_of_likes_count_a_page_with_its_clicks() -> None:
-    views = past(
-        (1, False, [LIKED, SEEN, SKIPPED, SKIPPED]),  # 1 of 4
-        (1, True, [SKIPPED, SKIPPED, LIKED, SKIPPED]),  # a click: now 2 of 4
-        (2, False, [SKIPPED] * 4),  # 0 of 4
-        (1, False, [SKIPPED, SKIPPED, SKIPPED, LIKED]),  # back: 3 of 4
-    )
-    shares, last = page_shares(views, 3)
-    assert shares.tolist() == [[0.25, 0.5, 0.0, 0.75]]
-    assert last.tolist() == [[False, True, True, True]]
-    # ((0.5 + 0.5) / 2, then halved with 0, then with 0.75.
-    assert satisfaction(shares, last, 0.5).tolist() == [(0.25 + 0.75) / 2]
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(1, 3),
-            st.booleans(),
-            st.lists(st.tuples(st.booleans(), st.integers(1, 5)), min_size=3, max_size=3),
-        ),
-        min_size=1,
-        max_size=8,
-    )
-)
-def test_shares_are_those_counted_view_by_view(views: list[Any]) -> None:
-    # A visit begins with a page, and a click shows an item of the page before it.
-    pages: list[Any] = []
-    for page, clicked, cells in views:
-        click = clicked and bool(pages)
-        pages.append((pages[-1][0] if click else page, click, cells))
-    shares, last = page_shares(past(*pages), 3)
-    content = 0.5
-    for n, (page, _, _) in enumerate(pages):
-        liked = {
-            place
-            for other, _, cells in pages[: n + 1]
-            if other == page
-            for place, (watched, rating) in enumerate(cells)
-            if watched and rating > 3
-        }
-        assert shares[0, n] == len(liked) / 3
-        assert last[0, n] == (n + 1 == len(pages) or not pages[n + 1][1])
-        if last[0, n]:
-            content = 0.5 * content + 0.5 * shares[0, n]
-    found = satisfaction(shares, last, 0.5)
-    assert found[0] == pytest.approx(content)
-    assert 0 <= found[0] <= 1
-
-
-@given(st.floats(0, 3), st.floats(0, 3), st.floats(0, 1), st.floats(0, 1))
-def test_tired_and_dissatisfied_agents_leave_sooner(
-    less: float, more: float, low: float, high: float
-) -> None:
-    less, more = sorted((less, more))
-    low, high = sorted((low, high))
-    rested = exit_probability(np.array([less]), np.array([high]))[0]
-    worn = exit_probability(np.array([more]), np.array([low]))[0]
-    assert 0 < rested <= worn < 1
-
-
-def test_exit_probability_of_the_worked_example() -> None:
-    views = past(*[(page, False, [LIKED, LIKED, SKIPPED, SKIPPED]) for page in (1, 2)])
-    shares, last = page_shares(views, 3)
-    content = satisfaction(shares, last, 0.5)
-    assert content.tolist() == [0.5]
-    # B = 4 at page 2: F = 1/2, and -2.5 + 3 / 2 - 3 (0.5 - 0.35) = -1.45.
-    assert exit_probability(np.array([2 / 4]), content) == pytest.approx(expit(-1.45))
-    assert exit_probability(np.array([2 / 4]), content)[0] == pytest.approx(0.190, abs=5e-4)
-
-
-def test_interview_is_near_both_papers_tables() -> None:
-    # P_like and S_sat of Agent4Rec, Table 2, and SimUSER, Table 3.
-    published = [
-        (0.269, 2.93), (0.360, 3.42), (0.462, 3.80), (0.452, 3.75), (0.465, 3.85),
-        (0.248, 2.70), (0.379, 3.35), (0.446, 3.67), (0.458, 3.82), (0.451, 3.97),
-    ]  # fmt: skip
-    assert max(abs(1 + 6 * p - s) for p, s in published) < 0.33
-
-
-def test_interview_scores_keep_their_mean(brain: StatisticalBrain, world: AgentWorld) -> None:
-    people = np.arange(len(world))
-    asked = [sample_requests(world, people, seed=s)["interview"] for s in range(200)]
-    scores = np.concatenate([brain.interview(r).scores for r in asked])
-    # One of four items was rated 4: 1 + 6 / 4 = 2.5. 6,000 draws: three standard errors are 0.02.
-    assert set(scores) == {2, 3}
-    assert scores.mean() == pytest.approx(2.5, abs=0.02)
 
 
 def test_weights_are_those_of_a_library() -> None:
@@ -209,19 +93,6 @@ def test_mean_watch_share_of_unseen_items_is_the_assumed_one(brain: StatisticalB
     assert brain.metadata()["watched_of_random_unseen_items"] == pytest.approx(0.30, abs=1e-6)
 
 
-def test_habits_shift_watching_by_their_logits(
-    brain: StatisticalBrain, world: AgentWorld, matched: Release
-) -> None:
-    tiers = world.people.with_columns(activity=pl.lit("high"), pickiness=pl.lit("not_picky"))
-    lively = open_brain("statistical").open(world)
-    lively._tiers(replace(world, people=tiers))
-    # +0.7 for high activity and +0.5 for not picky; small_release has everybody medium and
-    # extremely picky.
-    np.testing.assert_allclose(lively._habits - brain._habits, 0.7 + 1.0)
-    assert lively._budget.tolist() == [6] * len(world)
-    assert brain._budget.tolist() == [4] * len(world)
-
-
 def test_mixture_weight_has_the_best_likelihood() -> None:
     rng = np.random.default_rng(0)
     # Answers are drawn from 0.7 · own + 0.3 · common over two answers.
@@ -239,12 +110,10 @@ def test_ratings_have_the_mixtures_distribution(
     brain: StatisticalBrain, world: AgentWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(brain, "_weight", np.full(len(world), 0.5))
-    judged = [
-        brain.judge(sample_requests(world, np.arange(1), seed=s)["judge"]) for s in range(3_000)
-    ]
-    stars = np.concatenate([j.ratings[:, 0] for j in judged])
-    stars = stars[~np.isnan(stars)]
-    shares = np.bincount(stars.astype(int), minlength=6)[1:] / len(stars)
+    asked = [q for seed in range(3_000) for q in sample_questions(world, [0], "judge", seed=seed)]
+    first = [reply.opinions[0] for reply in brain.judge(asked)]
+    stars = np.array([opinion.rating for opinion in first if opinion.watched])
+    shares = np.bincount(stars, minlength=6)[1:] / len(stars)
     rater = brain._crowd.settled.rate(np.zeros(1, np.int64), np.zeros(1, np.int64)).probabilities[0]
     expected = 0.5 * rater + 0.5 * brain._histograms[0]
     assert np.abs(shares - expected).max() < 3.5 * np.sqrt(0.25 / len(stars))
@@ -322,40 +191,27 @@ def test_without_the_graph_similarity_is_nothing(matched: Release) -> None:
     assert brain.metadata()["choice"]["weights"]["similarity"][0] == pytest.approx(0.0)
 
 
-def test_emotions_in_their_order(
-    brain: StatisticalBrain, world: AgentWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = sample_requests(world, np.arange(1))["decide"]
-
-    def emotion(x: float, fatigue: float) -> str:
-        return EMOTIONS[int(brain._emotions(asked, np.array([x]), np.array([fatigue]))[0])]
-
-    assert emotion(0.0, 1.0) == "OVERWHELMED"
-    assert emotion(0.0, 0.9) == "FRUSTRATED"
-    assert emotion(0.5, 0.9) == "EXCITED"
-    # All agents have seen the genres of the first four films.
-    assert emotion(0.25, 0.9) == "NEUTRAL"
-    monkeypatch.setattr(brain._crowd, "tastes", np.zeros_like(brain._crowd.tastes))
-    assert emotion(0.25, 0.9) == "CURIOUS"
-
-
 def test_ratings_of_the_visit_are_learned_from_only_if_asked(
     brain: StatisticalBrain, world: AgentWorld
 ) -> None:
     learning = StatisticalBrain(learns=True).open(world)
     people = np.arange(3)
-    fresh = sample_requests(world, people)["judge"]
+
+    def expected(brain: StatisticalBrain, kind: Any) -> np.ndarray:
+        asked = sample_questions(world, people, kind)
+        items = tuple(range(4))
+        again = [replace(q, kind="judge", items=items, positions=items) for q in asked]
+        return np.array([[o.expected for o in r.opinions] for r in brain.judge(again)])
+
     # No ratings so far: expectations are equal.
-    start = brain.judge(fresh).expected
-    np.testing.assert_allclose(learning.judge(fresh).expected, start, atol=1e-12)
-    done = sample_requests(world, people)["decide"].past
-    after = replace(fresh, past=done)
-    np.testing.assert_array_equal(brain.judge(after).expected, start)
+    start = expected(brain, "judge")
+    np.testing.assert_allclose(expected(learning, "judge"), start, atol=1e-12)
+    np.testing.assert_array_equal(expected(brain, "decide"), start)
     history = [world.history.of(n) for n in range(3)]
     longer = [(np.append(items, 0), np.append(stars, 4.0)) for items, stars in history]
     settled = learning._crowd.settled.rater.settle(longer, people)
-    expected = settled.rate(np.repeat(people, 4), np.tile(np.arange(4), 3)).expected
-    assert learning.judge(after).expected.ravel().tolist() == expected.tolist()
-    assert np.abs(expected.reshape(3, 4) - start).max() > 1e-3
+    after = settled.rate(np.repeat(people, 4), np.tile(np.arange(4), 3)).expected.reshape(3, 4)
+    assert expected(learning, "decide").tolist() == after.tolist()
+    assert np.abs(after - start).max() > 1e-3
     assert learning.metadata()["learns"]
     assert "learns" not in brain.metadata()

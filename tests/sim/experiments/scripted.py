@@ -15,25 +15,6 @@ from sim.experiments import Experiment, ExperimentContext
 #: Studies by name of the experiment, each made once; experiments with options of the small release.
 Studies = Callable[[str], Study]
 Prepared = Callable[..., Experiment]
-#: Words of the question that judges items, watched or not, and of no other.
-JUDGES = "Numbers: "
-
-
-def page_reply(request: Request, *, rating: int, watch: Callable[[str], bool] = lambda _: True,
-               feeling: str = "What a ride.") -> str:  # fmt: skip
-    """A judgement of every number asked about: watched where `watch` holds of the prompt."""
-    text = request.messages[1].content
-    numbers = text.rpartition("Numbers: ")[2].partition(".")[0].split(", ")
-    all_watched = "You have watched all of these" in text
-    entries = []
-    for number in numbers:
-        entry = f'"{number}":{{"reason":"It is what it is.",'
-        if all_watched or watch(text):
-            entry += f'"watch":"yes","rating":{rating},"felt":"good","feeling":"{feeling}"}}'
-        else:
-            entry += '"watch":"no"}'
-        entries.append(entry)
-    return "{" + ",".join(entries) + "}"
 
 
 def asking_a_model(
@@ -43,21 +24,29 @@ def asking_a_model(
     rating: int = 4,
     agents: int = 3,
     rule: Callable[[Request], Any] | None = None,
-    **judging: Any,
+    watch: Callable[[str], bool] = lambda _: True,
+    feeling: str | None = None,
 ) -> ExperimentContext:
     """The context with the brain `model`, whose judgements are fixed.
 
-    Prompts are added to `asked`, system message first; `rule` answers other questions.
+    It says yes to items of whose prompt `watch` holds, gives all the same rating, and goes on with
+    the words of `feeling`. Prompts are added to `asked`; `rule` answers other questions.
     """
     from pipelines.memory import TextVectors
     from tests.sim.agents.test_model_brain import Encoder
 
     def reply(request: Request) -> Any:
-        text = request.messages[1].content
+        # An assistant's message behind it begins the answer.
+        text = [m.content for m in request.messages if m.role == "user"][-1]
         if asked is not None:
-            asked.append(f"{request.messages[0].content}\n{text}")
-        if JUDGES in text:
-            return page_reply(request, rating=rating, **judging)
+            asked.append(text)
+        if "Answer Yes or No" in text:
+            sure = 0.99 if watch(text) else 0.01
+            return dict(zip(request.constraint.options, (sure, 1 - sure), strict=True))
+        if "rate this film" in text:
+            return {option: float(int(option) == rating) for option in request.constraint.options}
+        if feeling is not None and "Say why" in text:
+            return f"{text.rpartition('beginning with ')[2].strip('.').strip(chr(34))} {feeling}"
         return draw_reply(request) if rule is None else rule(request)
 
     context.brains = (*context.brains, "model")
@@ -65,6 +54,7 @@ def asking_a_model(
     context.brain_options = {
         "model": {
             "engine": ScriptedEngine(reply, name=f"rates {rating}"),
+            "rating": "scale",
             "vectors": TextVectors(Encoder(context.world())),
         }
     }

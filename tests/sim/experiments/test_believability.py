@@ -22,7 +22,7 @@ from sim.experiments._believability import (
     outcome_frame,
     with_figures,
 )
-from tests.sim.agents.test_model_brain import by_question
+from tests.sim.agents.test_model_brain import by_question, yes
 from tests.sim.experiments.scripted import Prepared, Studies
 
 SMALL = {"items": 4, "nearest": 3}
@@ -133,13 +133,13 @@ def test_rows_of_the_papers_are_those_of_table_1() -> None:
 def test_probabilities_of_a_model_are_classified(
     scripted: Callable[..., ExperimentContext], prepared: Prepared
 ) -> None:
-    made = scripted(by_question(classify={"yes": 0.3, "no": 0.1}))
+    made = scripted(by_question(like=yes(0.75)))
     found = prepared("believability").run(made)
     rows = [r for r in found.rows if r.labels["classifier"] == "model"]
     assert {(r.source, r.n) for r in rows} == {("model", 6)}
     accepted = [r for r in rows if r.labels["rule"] == "p from 0.5 on"]
-    # 0.75 of every item: all are accepted, and none is ahead of another.
-    assert [r.figures["recall"].value for r in accepted] == [1.0, 1.0]
+    # Every item has the assumed share: none is accepted, and none is ahead of another.
+    assert [r.figures["recall"].value for r in accepted] == [0.0, 0.0]
     assert [r.figures["auc"].value for r in accepted] == [0.5, 0.5]
 
 
@@ -147,7 +147,7 @@ def test_failed_answers_are_counted_and_in_no_figure(
     scripted: Callable[..., ExperimentContext], prepared: Prepared
 ) -> None:
     refused = Answer(Request(), "refused", detail="no")
-    found = prepared("believability").run(scripted(by_question(classify=refused)))
+    found = prepared("believability").run(scripted(by_question(like=refused)))
     (row, *_) = [r for r in found.rows if r.labels["classifier"] == "model"]
     assert row.n == 0
     assert set(row.figures.values()) == {None}

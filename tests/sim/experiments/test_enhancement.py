@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Self
@@ -12,7 +13,7 @@ import pytest
 
 from pipelines.config import load_settings
 from sim import open_release
-from sim.agents import AgentWorld, Judgements, JudgeRequests
+from sim.agents import AgentWorld, Judgement, Opinion, Question
 from sim.agents._baselines import AlwaysBrain
 from sim.experiments import ExperimentContext
 from sim.experiments._enhancement import (
@@ -73,12 +74,14 @@ class Partisan(AlwaysBrain):
         self._own = numbers[:, None] % 2 == films[None, :] % 2
         return super().open(world)
 
-    def judge(self, requests: JudgeRequests) -> Judgements:
-        made = super().judge(requests)
-        own = self._own[requests.people[:, None], requests.items]
-        made.watched[~own] = False
-        made.ratings[~own] = np.nan
-        return made
+    def judge(self, questions: Sequence[Question]) -> list[Judgement]:
+        return [
+            Judgement(opinions=tuple(
+                Opinion(True, self._rating) if self._own[q.visit.person, item] else Opinion(False)
+                for item in q.items
+            ))
+            for q in questions
+        ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

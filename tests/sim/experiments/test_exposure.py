@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
 
-from sim.agents import AgentWorld, Judgements, JudgeRequests
+from sim.agents import AgentWorld, Judgement, Opinion, Question
 from sim.agents._baselines import AlwaysBrain
 from sim.experiments import ExperimentContext
 from sim.experiments._exposure import _effects, exposure, genre_effects
@@ -51,15 +51,19 @@ class Exposed(AlwaysBrain):
         self._first = world.genres.argmax(axis=1)
         return super().open(world)
 
-    def judge(self, requests: JudgeRequests) -> Judgements:
-        seen = requests.past.items.copy()
-        seen[np.arange(len(seen)), requests.views - 1] = -1
-        flat = seen.reshape(len(seen), -1)
-        genres = np.where(flat >= 0, self._first[flat], -1)
-        own = self._first[requests.items]
-        times = (genres[:, None, :] == own[:, :, None]).sum(axis=2)
-        ratings = np.where(requests.asked, np.minimum(1.0 + times, 5.0), np.nan)
-        return replace(super().judge(requests), ratings=ratings)
+    def judge(self, questions: Sequence[Question]) -> list[Judgement]:
+        return [
+            Judgement(opinions=tuple(
+                Opinion(True, min(1 + self._shown(question, item), 5)) for item in question.items
+            ))
+            for question in questions
+        ]  # fmt: skip
+
+    def _shown(self, question: Question, item: int) -> int:
+        earlier = [
+            i for view in question.visit.views for i in view.items if i not in question.items
+        ]
+        return sum(self._first[i] == self._first[item] for i in earlier)
 
 
 def test_an_effect_that_is_there_is_found(context: ExperimentContext) -> None:

@@ -55,7 +55,8 @@ def test_a_model_that_always_says_the_same_has_none(context: ExperimentContext) 
     assert row.source == "model"
     assert row.figures["rho"] is None
     assert row.figures["liked"] is None
-    assert row.figures["disliked"].value == pytest.approx(-0.6369)
+    # "I did not like it because I hated it."
+    assert row.figures["disliked"].value == pytest.approx(-0.7438)
 
 
 def test_people_share_the_correlation() -> None:

@@ -72,7 +72,7 @@ def test_a_model_that_always_says_comedy_knows_comedies(context: ExperimentConte
     asked: list[str] = []
 
     def rule(request: Request) -> Any:
-        text = request.messages[1].content
+        text = request.messages[-1].content
         if "<title>" in text:
             return "Comedy"
         return draw_reply(request)
@@ -96,9 +96,7 @@ def test_a_model_that_always_says_comedy_knows_comedies(context: ExperimentConte
 
 def _by_number(world: Any, titles: set[str]) -> list[str]:
     """Titles as `Film <place in the catalogue, from 1>`."""
-    from sim.agents import Cards
-
-    known = {title: n + 1 for n, title in enumerate(Cards(world).titles)}
+    known = {title: n + 1 for n, title in enumerate(world.titles)}
     return [f"Film {known[title]}" for title in titles]
 
 

@@ -142,7 +142,7 @@ def test_a_model_is_reported_only_where_it_tells_people(
     seen: list[str] = []
 
     def rule(request: Request) -> Any:
-        text = request.messages[1].content
+        text = request.messages[-1].content
         if "<log>" not in text:
             return draw_reply(request)
         seen.append(text)

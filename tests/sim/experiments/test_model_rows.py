@@ -56,7 +56,9 @@ def test_memory_of_the_visit_reaches_the_models_prompt(
     context: ExperimentContext, tmp_path: Path
 ) -> None:
     asked: list[str] = []
-    mine = asking_a_model(fresh(context, home=tmp_path), asked, agents=2)
+    mine = asking_a_model(
+        fresh(context, home=tmp_path), asked, agents=12, feeling="it was such a wild ride."
+    )
     SCROLLED.run(mine)
-    probes = [text for text in asked if "You have watched all of these" in text]
-    assert any("What a ride." in text for text in probes)
+    probes = [text for text in asked if "rate this film" in text]
+    assert any("such a wild ride." in text for text in probes)

@@ -65,14 +65,13 @@ def test_nobody_has_its_own_caption_as_anothers() -> None:
 def test_a_model_is_shown_the_caption_of_the_condition(
     context: ExperimentContext, posters: Path
 ) -> None:
-    """It watches pages with something blue: those of tinted posters alone."""
+    """It says yes to something blue: it watches more of the tinted posters."""
     asked: list[str] = []
     modelled = asking_a_model(
         fresh(context, per_page=1), asked, agents=2, watch=lambda text: "blue" in text
     )
     found = thumbnails.configure(min_people=2, folder=posters).run(modelled)
     rows = {r.labels["poster"]: r for r in found.rows if r.source == "model"}
-    assert rows["own"].figures["watched"].value == 0.0
-    assert rows["another"].figures["watched"].value == 0.0
-    assert rows["blue"].figures["watched"].value > 0.0
-    assert any("   poster: Poster mostly in red" in text for text in asked)
+    watched = {name: row.figures["watched"].value for name, row in rows.items()}
+    assert watched["blue"] > max(watched["own"], watched["another"])
+    assert any("poster: Poster mostly in red" in text for text in asked)

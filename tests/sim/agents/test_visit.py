@@ -1,8 +1,8 @@
-"""The state machine: every transition, unusable replies, and the laws of independence."""
+"""A visit: every way through its pages, unusable replies, and the laws of independence."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +14,29 @@ from hypothesis import strategies as st
 
 from pipelines.contracts import CONTRACTS
 from pipelines.errors import ContractError, EngineError
-from sim.agents import AgentWorld, Brain, open_brain, page_lists
+from sim.agents import (
+    TABLES,
+    AgentWorld,
+    Brain,
+    Cards,
+    Decision,
+    Judgement,
+    Opinion,
+    Question,
+    Reflection,
+    open_brain,
+    page_lists,
+    visits_of,
+)
 from sim.agents._baselines import AlwaysBrain, RandomBrain
-from sim.agents._log import TABLES, frames_of
-from sim.agents._loop import Visits
+from sim.agents._log import frames_of
 from sim.recommenders import open_recommender
 
-NEXT, PREVIOUS, CLICK, EXIT = range(4)
+NEXT, PREVIOUS, EXIT = (Decision(action=name) for name in ("NEXT", "PREVIOUS", "EXIT"))
+
+
+def click(target: int) -> Decision:
+    return Decision(action="CLICK", target=target)
 
 
 class Scripted(AlwaysBrain):
@@ -29,25 +45,28 @@ class Scripted(AlwaysBrain):
     name = "scripted"
     reads = True
 
-    def __init__(self, actions: list[Any], watch: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self, actions: list[Decision], watch: Callable[[Question, int], bool] | None = None
+    ) -> None:
         self.actions, self.watch = actions, watch
-        self.seen: list[tuple[str, Any]] = []
+        self.seen: list[Question] = []
 
-    def judge(self, requests):
-        self.seen.append(("judge", requests))
-        reply = super().judge(requests)
-        watched = requests.asked & (
-            np.zeros_like(requests.asked) if self.watch is None else self.watch(requests)
-        )
-        ratings = np.where(watched, 4.0, np.nan)
-        return replace(reply, watched=watched, ratings=ratings)
+    def judge(self, questions: Sequence[Question]) -> list[Judgement]:
+        self.seen += questions
+        return [
+            Judgement(opinions=tuple(
+                Opinion(True, 4) if self.watch and self.watch(q, p) else Opinion(False)
+                for p in q.positions
+            ))
+            for q in questions
+        ]  # fmt: skip
 
-    def decide(self, requests):
-        self.seen.append(("decide", requests))
-        chosen = [self.actions[v - 1] for v in requests.views.tolist()]
-        pairs = [c if isinstance(c, tuple) else (c, -1) for c in chosen]
-        action, target = (np.array(side) for side in zip(*pairs, strict=True))
-        return replace(super().decide(requests), actions=action, targets=target)
+    def decide(self, questions: Sequence[Question]) -> list[Decision]:
+        self.seen += questions
+        return [self.actions[len(q.visit.views) - 1] for q in questions]
+
+    def of(self, kind: str) -> list[Question]:
+        return [question for question in self.seen if question.kind == kind]
 
 
 def visit(
@@ -58,9 +77,8 @@ def visit(
     who = np.array(agents, np.int64)
     people = who % len(world)
     lists = page_lists(world, fitted, people)
-    visits = Visits(world, brain.open(world), lists=lists, agents=who, people=people, seed=seed)
-    visits.run()
-    return frames_of(visits, brain=brain.name, recommender=recommender)
+    visits = visits_of(world, brain.open(world), lists, agents=who, people=people, seed=seed)
+    return frames_of(visits, world, brain=brain.name, recommender=recommender)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +106,7 @@ def test_next_on_the_last_page_is_the_limit(short: AgentWorld) -> None:
 
 
 def test_page_seen_again_asks_about_unwatched_items_alone(short: AgentWorld) -> None:
-    brain = Scripted([NEXT, PREVIOUS, NEXT, EXIT], lambda r: np.arange(2) == (r.views[:, None] > 2))
+    brain = Scripted([NEXT, PREVIOUS, NEXT, EXIT], lambda q, p: p == (len(q.visit.views) > 2))
     tables = visit(short, brain)
     # View 1 watches position 0 of page 1; view 2 shows page 2; view 3 is page 1 again, of which
     # position 1 is left; view 4 is page 2 again, of which position 1 is left too.
@@ -101,7 +119,7 @@ def test_page_seen_again_asks_about_unwatched_items_alone(short: AgentWorld) -> 
 
 
 def test_click_judges_one_item_again_by_its_long_description(short: AgentWorld) -> None:
-    brain = Scripted([(CLICK, 1), (CLICK, 0), EXIT], lambda r: r.detailed)
+    brain = Scripted([click(1), click(0), EXIT], lambda q, _: q.detailed)
     tables = visit(short, brain)
     rows = column(tables["views"], "view", "position", "clicked", "watched")
     assert rows == [
@@ -109,12 +127,9 @@ def test_click_judges_one_item_again_by_its_long_description(short: AgentWorld) 
     ]  # fmt: skip
     decided = column(tables["pages"], "view", "page", "action", "target")
     assert decided == [(1, 1, "CLICK", 1), (2, 1, "CLICK", 0), (3, 1, "EXIT", None)]
-    offered = [r.clickable[0].tolist() for kind, r in brain.seen if kind == "decide"]
     # Clicked items are watched; two clicks are all there is.
-    assert offered == [[True, True], [True, False], [False, False]]
-    assert brain.seen[0][1].cards(0)[1].description == "What happens in film " + (
-        brain.seen[0][1].cards(0)[1].item_id[3:] + "."
-    )
+    assert [q.clickable for q in brain.of("decide")] == [(0, 1), (0,), ()]
+    assert [q.detailed for q in brain.of("judge")] == [False, True, True]
 
 
 def test_visit_of_endless_going_back_ends(short: AgentWorld) -> None:
@@ -125,29 +140,27 @@ def test_visit_of_endless_going_back_ends(short: AgentWorld) -> None:
 
 def test_actions_that_are_impossible_are_asked_again(short: AgentWorld) -> None:
     class Learns(Scripted):
-        def decide(self, requests):
-            reply = super().decide(requests)
-            if requests.attempts[0]:
-                return replace(reply, actions=np.array([EXIT]))
-            return reply
+        def decide(self, questions):
+            made = super().decide(questions)
+            return [EXIT if q.fault else m for q, m in zip(questions, made, strict=True)]
 
     brain = Learns([PREVIOUS])
     tables = visit(short, brain)
     assert tables["agents"]["exit_reason"].to_list() == ["chosen"]
-    first, second = (r for kind, r in brain.seen if kind == "decide")
-    assert (first.attempts[0], first.faults[0]) == (0, None)
-    assert (second.attempts[0], second.faults[0]) == (1, "this action is not possible now")
-    assert first.seeds[0] != second.seeds[0]
+    first, second = brain.of("decide")
+    assert (first.fault, second.fault) == (None, "this action is not possible now")
+    assert first.key != second.key
 
 
 def test_two_unusable_replies_end_the_visit_as_failed(short: AgentWorld) -> None:
     class Mute(Scripted):
-        def judge(self, requests):
-            reply = super().judge(requests)
-            second = requests.views == 2
-            return replace(reply, status=np.where(second, "truncated", reply.status))
+        def judge(self, questions):
+            return [
+                replace(reply, status="truncated") if len(q.visit.views) == 2 else reply
+                for q, reply in zip(questions, super().judge(questions), strict=True)
+            ]
 
-    tables = visit(short, Mute([NEXT, NEXT], lambda r: r.asked))
+    tables = visit(short, Mute([NEXT, NEXT], lambda *_: True))
     agent = tables["agents"].row(0, named=True)
     assert (agent["exit_reason"], agent["exit_page"]) == ("failed", 2)
     assert (agent["interview"], agent["satisfaction"]) == (None, None)
@@ -158,26 +171,20 @@ def test_two_unusable_replies_end_the_visit_as_failed(short: AgentWorld) -> None
     assert tables["pages"].filter(view=2).select("action", "status").rows() == [(None, "truncated")]
 
 
-@pytest.mark.parametrize("number", [99, 16])
-def test_evidence_that_does_not_exist_is_no_reply(short: AgentWorld, number: int) -> None:
+def test_evidence_that_does_not_exist_is_no_reply(short: AgentWorld) -> None:
     class Cites(Scripted):
-        def reflect(self, requests):
-            reply = super().reflect(requests)
-            cited = np.where(requests.attempts, int(requests.memory[0]) - 1, number)
-            self.seen.append(("reflect", requests))
-            text = np.full((1, 3), "It was good.", object)
-            evidence = np.full((1, 3, 2), -1)
-            evidence[:, :, 0] = cited[:, None]
-            return replace(reply, questions=text, insights=text, evidence=evidence)
+        def reflect(self, questions):
+            self.seen += questions
+            (question,) = questions
+            cited = question.visit.memory - 1 if question.fault else 99
+            return [Reflection(insights=(("It was good.", (cited,)),) * 3)]
 
-    brain = Cites([EXIT], lambda r: r.asked)
+    brain = Cites([EXIT], lambda *_: True)
     tables = visit(short, brain)
-    asked = [r for kind, r in brain.seen if kind == "reflect"]
-    entries = int(asked[0].memory[0])
-    history = int(short.history.lengths[0])
-    assert entries == history + 2
-    assert (len(asked), asked[-1].attempts[0]) == (2, 1)
-    assert "does not exist" in asked[1].faults[0]
+    first, second = brain.of("reflect")
+    assert first.fault is None
+    assert "does not exist" in second.fault
+    entries = int(short.history.lengths[0]) + 2
     found = tables["memories"].filter(kind="reflection")
     assert found["evidence"].to_list() == [[entries - 1]] * 3
     assert found["entry"].to_list() == [entries, entries + 1, entries + 2]
@@ -185,45 +192,52 @@ def test_evidence_that_does_not_exist_is_no_reply(short: AgentWorld, number: int
 
 
 def test_watched_items_become_entries_after_the_history(short: AgentWorld) -> None:
-    brain = Scripted([NEXT, EXIT], lambda r: np.arange(2) == 0)
+    brain = Scripted([NEXT, EXIT], lambda _, p: p == 0)
     tables = visit(short, brain)
     history = int(short.history.lengths[0])
     assert tables["memories"]["entry"].to_list() == [history, history + 1]
-    asked = [r for kind, r in brain.seen if kind == "decide"]
-    texts = [e.text for e in asked[1].past.entries(0)]
+    texts = [entry.text for entry in brain.seen[-1].visit.entries]
     assert texts == tables["memories"]["text"].to_list()
     assert texts[0].endswith(": watched, rated 4 of 5.")
 
 
 def test_graph_memory_grows_with_an_agents_own_ratings(short: AgentWorld) -> None:
-    brain = Scripted([NEXT, EXIT], lambda r: np.arange(2) == 0)
-    watched = visit(short, brain, agents=(0, 30))["memories"]
+    seen: list[dict[str, Any]] = []
+
+    class Reads(Scripted):
+        def judge(self, questions):
+            for question in questions:
+                ((*cards,),) = Cards(short).of(
+                    [question.items], [[False] * len(question.items)],
+                    users=[question.visit.user], memories=[question.visit.graph],
+                )  # fmt: skip
+                seen.append(dict(pair for card in cards for pair in card.similar))
+            return super().judge(questions)
+
+    watched = visit(short, Reads([NEXT, EXIT], lambda _, p: p == 0), agents=(0, 30))["memories"]
     user = short.graph_users[0]
     first = watched.filter(agent=0)["item_id"][0]
-    pages = [r for kind, r in brain.seen if kind == "judge"]
     # Both agents play person 0: each remembers its own rating, and neither is in the shared graph.
-    for row in (0, 1):
-        cards = pages[1].cards(row)
-        own = dict(pair for card in cards for pair in card.similar)
-        title = f"Film {first[3:]} ({1970 + 2 * int(first[3:])})"
-        assert own.get(title.partition(" (")[0], 4.0) == 4.0
+    for own in seen[2:]:
+        assert own.get(f"Film {first[3:]}", 4.0) == 4.0
     assert short.memory.edges_added == 0
     assert short.memory.retrieve(user, first)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("replies", "message"),
     [
-        ({"watched": np.zeros((1, 3), bool)}, r"watched of shape \(1, 3\), not \(1, 2\)"),
-        ({"status": np.array(["ok", "ok"], object)}, r"status of shape \(2,\), not \(1,\)"),
+        ([Judgement()], "0 opinions on 2 items"),
+        ([], "0 replies to 1 questions"),
+        ([Decision()], "a reply is a Decision"),
     ],
 )
 def test_replies_of_another_shape_name_the_brain(
-    short: AgentWorld, change: dict[str, Any], message: str
+    short: AgentWorld, replies: list[Any], message: str
 ) -> None:
     class Wrong(Scripted):
-        def judge(self, requests):
-            return replace(super().judge(requests), **change)
+        def judge(self, questions):
+            return replies
 
     with pytest.raises(ContractError, match=message + ".*brain scripted"):
         visit(short, Wrong([EXIT]))
@@ -231,7 +245,7 @@ def test_replies_of_another_shape_name_the_brain(
 
 def test_brain_that_raises_is_named(short: AgentWorld) -> None:
     class Breaks(Scripted):
-        def interview(self, requests):
+        def interview(self, questions):
             raise ZeroDivisionError("oh")
 
     with pytest.raises(ContractError, match=r"interview raised ZeroDivisionError: oh: brain scri"):
@@ -240,11 +254,29 @@ def test_brain_that_raises_is_named(short: AgentWorld) -> None:
 
 def test_dead_engine_is_a_fault_of_the_run(short: AgentWorld) -> None:
     class Dies(Scripted):
-        def decide(self, requests):
+        def decide(self, questions):
             raise EngineError("the engine is dead", where="wave 2")
 
     with pytest.raises(EngineError, match="the engine is dead"):
         visit(short, Dies([EXIT]))
+
+
+def test_questions_of_all_agents_are_asked_in_one_batch(short: AgentWorld) -> None:
+    sizes: list[tuple[str, int]] = []
+
+    class Counts(Scripted):
+        def judge(self, questions):
+            sizes.append(("judge", len(questions)))
+            return super().judge(questions)
+
+        def decide(self, questions):
+            sizes.append(("decide", len(questions)))
+            return [EXIT if q.visit.agent % 2 else NEXT for q in questions]
+
+    visit(short, Counts([]), agents=range(10))
+    assert sizes == [
+        ("judge", 10), ("decide", 10), ("judge", 5), ("decide", 5), ("judge", 5), ("decide", 5)
+    ]  # fmt: skip
 
 
 def test_tables_meet_their_contracts(world: AgentWorld) -> None:
