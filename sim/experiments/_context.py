@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -90,7 +91,7 @@ class ExperimentContext:
         self.release, self.people = match_people(self.release, self.settings.matching)
         self.home = home_path(self.home)
         self.brains = tuple(dict.fromkeys(("random", "statistical", *self.brains)))
-        self.recommenders = self.recommenders or _installed(RECOMMENDERS)
+        self.recommenders = self.recommenders or installed(RECOMMENDERS)
         self.sample = {"model_agents": 20, "model_pages": 2} | self.sample
         self._cache = ResultCache(self.home, "experiments")
 
@@ -201,6 +202,17 @@ class ExperimentContext:
         with within(f"{mind.name} visits {shown.name}"):
             return simulate(played, mind, shown, agents=number, folder=folder, seed=chosen)
 
+    def of_visits(
+        self,
+        study: Study,
+        brain: Brain,
+        recommender: str,
+        compute: Callable[[Simulation], pl.DataFrame],
+    ) -> pl.DataFrame:
+        """The frame of :meth:`visits` that ``compute`` makes; computed once and cached."""
+        run = self.visits(brain, recommender)
+        return self.cell(study, {"visits": run.identity}, lambda: compute(run))
+
     def cell(
         self, owner: Study | str, key: Mapping[str, Any], compute: Callable[[], pl.DataFrame]
     ) -> pl.DataFrame:
@@ -300,10 +312,8 @@ def _digest(rows: pl.DataFrame) -> str:
     return hashlib.sha256(data).hexdigest()[:12]
 
 
-def _installed(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Recommenders whose libraries are installed."""
-    import importlib.util
-
+def installed(names: Sequence[str]) -> tuple[str, ...]:
+    """The recommenders of these names whose libraries are installed."""
     needs = {
         "als": "implicit",
         "bpr": "implicit",

@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Self
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
 
 from pipelines.seeding import combine, hash_ids
 from pipelines.study import Claim, Plot, Study
-from sim.agents import (
-    ACTIONS,
-    EMOTIONS,
-    AgentWorld,
-    Brain,
-    Classifications,
-    ClassifyRequests,
-    DecideRequests,
-    Decisions,
-    InterviewRequests,
-    Interviews,
-    Judgements,
-    JudgeRequests,
-    Reflections,
-    ReflectRequests,
-    Replies,
-    Visits,
-    judge_pairs,
-    page_lists,
-)
+from sim.agents import AgentWorld, Brain, Visits, judge_pairs, page_lists
 from sim.experiments._context import ExperimentContext
+from sim.experiments._data import Bools, Ints, rated
 from sim.experiments._experiment import experiment
-from sim.experiments._feedback import Bools, Ints, rated
 from sim.recommenders import MaskedRecommender, Recommender
 
 
@@ -139,144 +120,81 @@ def _effects(
     recommender: str,
     agents: tuple[int, int],
 ) -> pl.DataFrame:
-    """Effects by person and number of pages."""
-    world = context.world(pages=max(pages), traits=context.world_of(brain).traits)
-    exposed = _exposed(study, world, genres)
-    chosen, considered = _people(study, world, exposed, max(pages), genres, agents)
-    inner = context.recommender(recommender)
-    arms: dict[str, Recommender] = {
-        "biased": MaskedRecommender(inner, ~exposed),
-        "unbiased": inner,
-    }
-    people = np.arange(considered)
-    lists = {name: page_lists(world, arm, people) for name, arm in arms.items()}
-    asked = _films(world, lists, chosen, films)
-    frames = []
-    for after in pages:
-        played = context.world(pages=after, traits=world.traits)
-        found = {}
-        for name in arms:
-            shown = lists[name][:, :after].copy()
-            shown[~np.isin(people, chosen)] = -1
-            visits = Visits(
-                played,
-                Scrolling(brain),
-                lists=shown,
-                agents=people,
-                people=people,
-                seed=context.seed,
-            )
-            visits.run()
-            found[name] = judge_pairs(
-                played, brain, *asked, seed=context.seed, experienced=True, visits=visits
-            ).frame
-        effects = genre_effects(
-            asked[0],
-            exposed[asked[1]],
-            *(found[name]["rating"].to_numpy().astype(np.float64) for name in arms),
-        )
-        ids = world.people["persona_id"].gather(effects["person"])
-        frames.append(
-            effects.with_columns(
-                persona_id=ids, pages=pl.lit(after), left_out=considered - len(chosen)
-            ).drop("person")
-        )
-    return pl.concat(frames).sort("pages", "persona_id")
-
-
-def _exposed(study: Study, world: AgentWorld, genres: tuple[str, ...]) -> Bools:
-    """Items of the genres."""
-    names = [n for n, name in enumerate(world.genre_names) if name.lower() in genres]
-    exposed = np.asarray(world.genres[:, names].any(axis=1), np.bool_)
-    study.require(
-        f"items of the genres {' and '.join(genres)}", int(exposed.sum()), 1,
-        "name other genres in the options of the experiment",
-    )  # fmt: skip
-    return exposed
-
-
-def _people(
-    study: Study,
-    world: AgentWorld,
-    exposed: Bools,
-    pages: int,
-    genres: tuple[str, ...],
-    agents: tuple[int, int],
-) -> tuple[Ints, int]:
-    """People with enough unseen films of the genres, and how many were looked at for them.
+    """Effects by person and number of pages.
 
     ``agents`` are those that are chosen at most, and at least (counts).
     """
-    needed = pages * world.per_page
-    left = (exposed & ~rated(world, ("train",))).sum(axis=1)
-    chosen = np.flatnonzero(left >= needed)[: agents[0]]
+    world = context.world(pages=max(pages), traits=context.world_of(brain).traits)
+    named = [n for n, name in enumerate(world.genre_names) if name.lower() in genres]
+    exposed = np.asarray(world.genres[:, named].any(axis=1), np.bool_)
+    known = rated(world, "train")
+    needed = max(pages) * world.per_page
+    text = " and ".join(genres)
     study.require(
-        f"people with {needed:,} unseen items of the genres {' and '.join(genres)}", len(chosen),
-        min(agents), "fewer pages in the options of the experiment",
+        f"items of the genres {text}", int(exposed.sum()), 1,
+        "name other genres in the options of the experiment",
     )  # fmt: skip
-    return chosen, int(chosen[-1]) + 1
+    chosen = np.flatnonzero((exposed & ~known).sum(axis=1) >= needed)[: agents[0]]
+    study.require(
+        f"people with {needed:,} unseen items of the genres {text}", len(chosen), min(agents),
+        "fewer pages in the options of the experiment",
+    )  # fmt: skip
+    people = np.arange(int(chosen[-1]) + 1)
+    inner = context.recommender(recommender)
+    arms: tuple[Recommender, ...] = (MaskedRecommender(inner, ~exposed), inner)
+    lists = [page_lists(world, arm, people) for arm in arms]
+    person, item = _films(world, known, lists, chosen, films)
+    ids = world.people["persona_id"]
+    frames = []
+    for after in pages:
+        played = context.world(pages=after, traits=world.traits)
+        ratings = []
+        for listed in lists:
+            shown = np.where(np.isin(people, chosen)[:, None, None], listed[:, :after], -1)
+            visits = Visits(
+                played, scrolling(context, brain), lists=shown, agents=people, people=people,
+                seed=context.seed,
+            )  # fmt: skip
+            visits.run()
+            asked = judge_pairs(
+                played, brain, person, item, seed=context.seed, experienced=True, visits=visits
+            )
+            ratings.append(asked.frame["rating"].to_numpy().astype(np.float64))
+        effects = genre_effects(person, exposed[item], *ratings)
+        frames.append(
+            effects.select(
+                pl.exclude("person"), persona_id=ids.gather(effects["person"]), pages=pl.lit(after),
+                left_out=len(people) - len(chosen),
+            )
+        )  # fmt: skip
+    return pl.concat(frames).sort("pages", "persona_id")
 
 
 def _films(
-    world: AgentWorld, lists: dict[str, Ints], chosen: Ints, films: int
+    world: AgentWorld, known: Bools, lists: list[Ints], chosen: Ints, films: int
 ) -> tuple[Ints, Ints]:
     """Pairs of person and film that are rated: none that the person has rated or was shown."""
     order = np.argsort(combine(hash_ids(world.catalogue.ids), 5), kind="stable")[:films]
-    known = rated(world, ("train",))[chosen]
-    for shown in lists.values():
+    free = ~known[chosen]
+    for shown in lists:
         items = shown[chosen].reshape(len(chosen), -1)
         row, place = np.nonzero(items >= 0)
-        known[row, items[row, place]] = True
-    row, place = np.nonzero(~known[:, order])
+        free[row, items[row, place]] = False
+    row, place = np.nonzero(free[:, order])
     return chosen[row], order[place]
 
 
-class Scrolling:
-    """A brain that never leaves: the opened brain ``inner`` judges pages and reflects."""
+def scrolling(context: ExperimentContext, brain: Brain) -> Brain:
+    """A brain that never leaves: the opened brain judges pages and reflects, `always` decides."""
+    always = context.brain("always")
 
-    def __init__(self, inner: Brain) -> None:
-        self._inner = inner
-        self.name, self.note, self.reads = inner.name, inner.note, inner.reads
+    class Scrolling:
+        decide, interview = always.decide, always.interview
 
-    def open(self, world: AgentWorld) -> Self:
-        """Keep the inner brain as it is."""
-        del world
-        return self
+        def __getattr__(self, name: str) -> Any:
+            return getattr(brain, name)
 
-    def judge(self, requests: JudgeRequests) -> Judgements:
-        """See the inner brain."""
-        return self._inner.judge(requests)
-
-    def decide(self, requests: DecideRequests) -> Decisions:
-        """NEXT."""
-        n = len(requests)
-        return Decisions(
-            actions=np.full(n, ACTIONS.index("NEXT")),
-            targets=np.full(n, -1),
-            moods=np.ones(n, np.int64),
-            fatigue=np.zeros(n, np.int64),
-            emotions=np.full(n, EMOTIONS.index("NEUTRAL")),
-            satisfaction=np.full(n, np.nan),
-            reasons=np.full(n, None, object),
-            **Replies.fine(n),
-        )
-
-    def reflect(self, requests: ReflectRequests) -> Reflections:
-        """See the inner brain."""
-        return self._inner.reflect(requests)
-
-    def interview(self, requests: InterviewRequests) -> Interviews:
-        """The middle score for each; no model is asked."""
-        n = len(requests)
-        return Interviews(scores=np.full(n, 5), reasons=np.full(n, None, object), **Replies.fine(n))
-
-    def classify(self, requests: ClassifyRequests) -> Classifications:
-        """See the inner brain."""
-        return self._inner.classify(requests)
-
-    def metadata(self) -> dict[str, Any]:
-        """Metadata of the inner brain."""
-        return self._inner.metadata()
+    return cast(Brain, Scrolling())
 
 
 def genre_effects(people: Ints, exposed: Bools, biased: Any, unbiased: Any) -> pl.DataFrame:
@@ -294,25 +212,18 @@ def genre_effects(people: Ints, exposed: Bools, biased: Any, unbiased: Any) -> p
     """
     change = np.asarray(biased, np.float64) - np.asarray(unbiased, np.float64)
     rows = pl.DataFrame({"person": people, "genre": exposed, "change": change})
-    rows = rows.with_columns(pl.col("change").fill_nan(None))
     genre, value = pl.col("genre"), pl.col("change")
+    of_genre, of_others = value.filter(genre), value.filter(~genre)
     return (
-        rows.group_by("person")
+        rows.with_columns(value.fill_nan(None))
+        .group_by("person")
         .agg(
-            exposed=value.filter(genre).mean(),
-            others=value.filter(~genre).mean(),
-            exposed_films=value.filter(genre).count(),
-            other_films=value.filter(~genre).count(),
+            exposed=of_genre.mean(),
+            others=of_others.mean(),
+            difference=of_genre.mean() - of_others.mean(),
+            exposed_films=of_genre.count(),
+            other_films=of_others.count(),
             failed=value.null_count(),
         )
         .sort("person")
-        .select(
-            "person",
-            "exposed",
-            "others",
-            (pl.col("exposed") - pl.col("others")).alias("difference"),
-            "exposed_films",
-            "other_films",
-            "failed",
-        )
     )
