@@ -10,8 +10,7 @@ import numpy as np
 import polars as pl
 from scipy import stats
 
-from pipelines.figures import png
-from pipelines.study import Claim, Figure, Study, TooFew
+from pipelines.study import Claim, Figure, Plot, Study, TooFew
 from sim.agents import AgentWorld, Simulation
 from sim.experiments._context import ExperimentContext
 from sim.experiments._data import Floats, finished, item_frame
@@ -43,6 +42,15 @@ VARIABLES = ("quality", "ln popularity", "exposure", "views", "rating")
         below="Contradicted: quality lowers the rating.",
         equal="Not found: no effect of quality on the rating.",
     ),
+    plots={
+        "graphs": Plot(
+            "Effects of variables on each other, over resampled items",
+            "effect (standard deviations)",
+            ("weight",),
+            ("edge",),
+            ("brain",),
+        )
+    },
 )
 def causal(
     study: Study,
@@ -90,7 +98,6 @@ def causal(
                 },
                 n=len(values),
             )  # fmt: skip
-    study.pictures["graphs"] = _picture(study)
 
 
 def _edges(values: Floats, resamples: int, share: float) -> pl.DataFrame:
@@ -263,32 +270,3 @@ def edges(
     )
     claimed = pl.lit(tested.holds) & (pl.col("share") >= share)
     return graph, frame.with_columns(claimed=claimed), tested
-
-
-def _picture(study: Study) -> bytes:
-    """Weights over the shares of resamples as PNG, a panel for each brain."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Picture
-
-    brains = list(dict.fromkeys(row.labels["brain"] for row in study.rows))
-    size, width = len(VARIABLES), max(len(brains), 1)
-    picture = Picture(figsize=(5.5 * width, 4.8), dpi=110, layout="constrained")
-    FigureCanvasAgg(picture)
-    for axes, brain in zip(picture.subplots(1, width, squeeze=False)[0], brains, strict=False):
-        shares = np.zeros((size, size))
-        for row in (row for row in study.rows if row.labels["brain"] == brain):
-            cause, effect = map(VARIABLES.index, row.labels["edge"].split(" -> "))
-            share, weight = row.figures["share"], row.figures["weight"]
-            assert isinstance(share, float)
-            assert isinstance(weight, Figure)
-            shares[effect, cause] = share
-            if weight.value:
-                mark = "*" if row.figures["claimed"] else ""
-                axes.text(cause, effect, f"{weight.value:.2f}{mark}", ha="center", va="center",
-                          fontsize=8, color="white" if share > 0.6 else "black")  # fmt: skip
-        axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-        axes.set_xticks(range(size), VARIABLES, rotation=30, fontsize=8)
-        axes.set_yticks(range(size), VARIABLES, fontsize=8)
-        axes.set(xlabel="cause", ylabel="effect", title=brain)
-    picture.suptitle("Weights (* claimed) over the share of resamples with the edge")
-    return png(picture)

@@ -17,7 +17,7 @@ from pipelines.raters import to_answers
 from pipelines.scales import scale_named
 from pipelines.seeding import hash_ids
 from pipelines.study import Claim, Figure, Plot, Study, mean_figure
-from sim.agents import AgentWorld, Brain, Cards, Simulation, logistic
+from sim.agents import AgentWorld, Brain, Cards, Simulation, genre_shares, logistic
 from sim.experiments._context import ExperimentContext
 from sim.experiments._data import (
     Floats,
@@ -320,13 +320,9 @@ def features(logs: Logs, source: str) -> Floats:
     overall = float(np.nanmean(world.mean_ratings))
     usual = np.nan_to_num(world.mean_ratings, nan=overall)[item]
     own = np.nan_to_num(training_means(world), nan=overall)
-    lengths = world.history.lengths
-    tastes = np.zeros((len(lengths), world.genres.shape[1]))
-    np.add.at(
-        tastes, np.repeat(np.arange(len(lengths)), lengths), world.genres[world.history.items]
-    )
-    kinds = np.maximum(world.genres[item].sum(axis=1) * np.maximum(lengths, 1)[person], 1.0)
-    taste = (tastes[person] * world.genres[item]).sum(axis=1) / kinds
+    kinds = np.maximum(world.genres[item].sum(axis=1), 1.0)
+    shares = genre_shares(world, world.history)[person]
+    taste = (shares * world.genres[item]).sum(axis=1) / kinds
     level, liked = mean(rating), mean(usual)
     return np.column_stack(
         [
