@@ -77,6 +77,10 @@ def run(
     where it stopped; a repeated run only prints. If there are fewer people than agents, people are
     played again with other seeds.
 
+    Examples:
+      understudy agents run --recommender ease --agents 200
+      understudy agents run --cast personas --brain random --pages 3
+
     JSON: {"release", "brain", "recommender", "agents", "failed", "p_view": [value, low, high],
     "n_like", "p_like", "n_exit", "s_sat", "remarks": {"feelings", "most_frequent",
     "contradictions", "examples"}, "folder", "minari", "note", "people", "assumed"}.
@@ -185,6 +189,9 @@ def show(
     ] = None,
 ) -> None:
     """Print one agent's whole visit.
+
+    Examples:
+      understudy agents show 0
 
     JSON: {"run": {...}, "agent": {...}, "views": [...], "pages": [...], "memories": [...]}: the
     agent's rows of the tables.

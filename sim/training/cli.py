@@ -56,6 +56,10 @@ def train(
     Policies, checkpoints, TensorBoard logs, curves and plots go to a folder. Ctrl-C writes a
     checkpoint that --resume continues from.
 
+    Examples:
+      understudy train --algo ppo --steps 100000
+      understudy train --seed 0 --seed 1 --seed 2 --resume
+
     JSON: {"release", "rater", "language_model", "note", "scale", "algo", "steps",
     "seeds", "users", "seconds", "figures": {name: title}, "rows": [{"recommender",
     "trained", "note", "unrated_users", "figures": {name: {"value", "low", "high",
