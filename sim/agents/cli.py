@@ -85,6 +85,7 @@ def run(
     "n_like", "p_like", "n_exit", "s_sat", "remarks": {"feelings", "most_frequent",
     "contradictions", "examples"}, "folder", "minari", "note", "people", "assumed"}.
     """
+    from pipelines.plugins import closing
     from sim import Release
     from sim.agents import (
         ASSUMED_FILE,
@@ -109,27 +110,13 @@ def run(
         opened, cast=cast, per_page=per_page, pages=pages, traits=traits, graph=graph
     )
     # A model that can't be used is found before a recommender is trained.
-    mind = open_brain(
-        brain, settings=tree, **cli.key_values(options, "--brain-option", "rounds=2")
-    ).open(world)
-    try:
+    chosen = cli.key_values(options, "--brain-option", "rounds=2")
+    with closing(open_brain(brain, settings=tree, **chosen).open(world)) as mind:
         shown = open_recommender(recommender).fit(opened)
-        folder = out or default_folder(
-            tree.runtime.home, world, mind, shown, agents=number, seed=seed
-        )
+        played: dict[str, Any] = {"agents": number, "seed": seed}
+        folder = out or default_folder(call.home, world, mind, shown, **played)
         with call.progress(f"{number:,} agents"):
-            visits = simulate(
-                world,
-                mind,
-                shown,
-                agents=number,
-                folder=folder,
-                seed=seed,
-            )
-    finally:
-        close = getattr(mind, "close", None)
-        if close is not None:
-            close()
+            visits = simulate(world, mind, shown, folder=folder, **played)
     dataset = None if minari is None else write_visits(visits, world, minari)
     payload: dict[str, Any] = {
         "release": opened.ref,

@@ -146,18 +146,9 @@ def _render(screen: Console, report: TrainingReport, folder: Path) -> None:
     for start in range(0, len(titles), 3):
         part = titles[start : start + 3]
         names = [title for _, title in part]
-        rows = [
-            (name, *(_shown(figures[key]) for key, _ in part))
-            for name, figures in report.rows.items()
-        ]
+        rows = [(name, *(figures[key] for key, _ in part)) for name, figures in report.rows.items()]
         screen.print(cli.table("recommender", *names, rows=rows, numeric=names))
         screen.print()
     for line in (report.study.legend, *report.study.notes):
         screen.print(line, soft_wrap=True)
     screen.print(f"Policies, curves and plots: {folder}", soft_wrap=True)
-
-
-def _shown(figure: Any) -> str:
-    if figure.value != figure.value:
-        return "–"
-    return f"{figure.value:.3f}\n[{figure.low:.2f}, {figure.high:.2f}]"
