@@ -93,6 +93,11 @@ def run(
     files are left out and listed. Before a language model is asked, the expected requests,
     tokens, time and price are shown.
 
+    Examples:
+      understudy run
+      understudy run --data ./originals --set personas.count=500
+      understudy run --items recipes.csv --ratings ratings.csv --domain recipes
+
     JSON of a dry run: {"calls": [{"table", "requests", "prompt_tokens", "completion_tokens",
     "seconds", "price"}], and the sums of these}.
     """

@@ -18,7 +18,7 @@ from pipelines.sources._protocol import RawTable, Source, Workspace
 from pipelines.sources._rejects import Fault
 from pipelines.sources._tables import Faults, raw_table
 from pipelines.sources.formats import values
-from pipelines.sources.formats.json_lines import Entries, JsonField, JsonLinesReader
+from pipelines.sources.formats.json_lines import Entries, JsonField, JsonLinesReader, same
 
 __all__ = ["SteamSource"]
 
@@ -135,41 +135,32 @@ def _game(key: str) -> JsonField:
     return JsonField(key, "game_id", "integer", "bad_id", required=True, parse=_up_to(_MAX_ID))
 
 
-def _minutes(key: str, *, required: bool) -> JsonField:
-    parse = _up_to(_MAX_MINUTES)
-    return JsonField(key, key, "integer", "bad_playtime", required=required, parse=parse)
+_MINUTES: dict[str, Any] = {
+    "kind": "integer",
+    "reason": "bad_playtime",
+    "parse": _up_to(_MAX_MINUTES),
+}
 
 
 _GAMES = (
     _game("id"),
-    JsonField("app_name", "app_name"),
-    JsonField("title", "title"),
-    JsonField("url", "url"),
-    JsonField("publisher", "publisher"),
-    JsonField("developer", "developer"),
-    JsonField("genres", "genres", "texts"),
-    JsonField("tags", "tags", "texts"),
-    JsonField("specs", "specs", "texts"),
-    JsonField("release_date", "release_date"),
-    JsonField("price", "price", parse=_spelled),
-    JsonField("discount_price", "discount_price", parse=_spelled),
-    JsonField("early_access", "early_access", "boolean"),
-    JsonField("sentiment", "sentiment"),
-    JsonField("metascore", "metascore", parse=_score),
+    *same("app_name", "title", "url", "publisher", "developer"),
+    *same("genres", "tags", "specs", kind="texts"),
+    *same("release_date"),
+    *same("price", "discount_price", parse=_spelled),
+    *same("early_access", kind="boolean"),
+    *same("sentiment"),
+    *same("metascore", parse=_score),
 )
 _REVIEWS = (
     _game("item_id"),
-    JsonField("recommend", "recommend", "boolean", "bad_recommend", required=True),
-    JsonField("posted", "posted"),
-    JsonField("last_edited", "last_edited"),
-    JsonField("funny", "funny"),
-    JsonField("helpful", "helpful"),
-    JsonField("review", "review"),
+    *same("recommend", kind="boolean", reason="bad_recommend", required=True),
+    *same("posted", "last_edited", "funny", "helpful", "review"),
 )
 _PLAYTIME = (
     _game("item_id"),
-    _minutes("playtime_forever", required=True),
-    _minutes("playtime_2weeks", required=False),
+    *same("playtime_forever", required=True, **_MINUTES),
+    *same("playtime_2weeks", **_MINUTES),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 import polars as pl
@@ -38,7 +39,7 @@ def rating_surrogate(inputs: Inputs, settings: Settings, report: Report) -> Iter
         more: dict[str, Any] = {k: v for k, v in read.items() if k != "personas"}
         return raters.open_rater(settings, domain=domain, **more, **learned)
 
-    taught = surrogates.teach(teacher, **read, settings=section, ask=ask)
+    taught = surrogates.teach(teacher, **read, settings=section, ask=ask, recipe=surrogates.RECIPE)
     shutil.rmtree(inputs.scratch, ignore_errors=True)
     files = surrogates.save_surrogate(taught, inputs.scratch)
     metadata = taught.model.metadata
@@ -61,7 +62,7 @@ def _identity(inputs: Inputs, settings: Settings) -> dict[str, Any]:
 
 def _settings(settings: Settings) -> dict[str, Any]:
     """Settings that decide a surrogate: its own, and those of the teacher if that is asked."""
-    identity = settings.surrogate.identity_values()
+    identity = {**settings.surrogate.identity_values(), **asdict(surrogates.RECIPE)}
     if not settings.surrogate.rounds:
         return {"surrogate": identity}
     return {"surrogate": identity, **settings.identity("scoring", "engine")}

@@ -106,6 +106,17 @@ def pooled(owner: npt.ArrayLike, columns: list[Floats], of: Callable[[Floats], F
     return interval(float(of(sums.sum(axis=1)[:, None])[0]), drawn)
 
 
+def pooled_mean(
+    owner: npt.ArrayLike, values: Floats, of: Callable[[Floats], Floats] = np.asarray
+) -> Figure:
+    """A function of the mean over all rows, with a bootstrap interval over their owners.
+
+    >>> pooled_mean([0, 0, 1], np.array([1.0, 2.0, 6.0])).value
+    3.0
+    """
+    return pooled(owner, [values, np.ones(len(values))], lambda s: of(s[0] / s[1]))
+
+
 @lru_cache(maxsize=16)
 def _weights(units: int) -> Any:
     return user_weights(units, RESAMPLES, 0)

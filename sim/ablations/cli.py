@@ -79,6 +79,9 @@ def ablate(
     Every cell is cached in the home: an interrupted run resumes, and a repeated run only writes
     the report.
 
+    Examples:
+      understudy ablate --suite movies --rater statistical --rater random
+
     JSON: {"suite", "release", "seeds", "sample", "cells", "reused", "counts", "files": {...},
     "rows": [{"rater", the options, per test "score", "low", "high", ...}]}.
     """

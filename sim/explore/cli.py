@@ -60,6 +60,9 @@ def explore(
     It opens from disk, without a server: index.html. Posters are those of the world's folder
     (`--set world.folder=…`).
 
+    Examples:
+      understudy explore movies@latest --out ./site
+
     JSON: {"release", "folder", "views": {name: rows}, "absent": {view: reason}, "left_out",
     "files", "bytes"}.
     """

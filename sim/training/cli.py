@@ -56,6 +56,10 @@ def train(
     Policies, checkpoints, TensorBoard logs, curves and plots go to a folder. Ctrl-C writes a
     checkpoint that --resume continues from.
 
+    Examples:
+      understudy train --algo ppo --steps 100000
+      understudy train --seed 0 --seed 1 --seed 2 --resume
+
     JSON: {"release", "rater", "language_model", "note", "scale", "algo", "steps",
     "seeds", "users", "seconds", "figures": {name: title}, "rows": [{"recommender",
     "trained", "note", "unrated_users", "figures": {name: {"value", "low", "high",
@@ -142,18 +146,9 @@ def _render(screen: Console, report: TrainingReport, folder: Path) -> None:
     for start in range(0, len(titles), 3):
         part = titles[start : start + 3]
         names = [title for _, title in part]
-        rows = [
-            (name, *(_shown(figures[key]) for key, _ in part))
-            for name, figures in report.rows.items()
-        ]
+        rows = [(name, *(figures[key] for key, _ in part)) for name, figures in report.rows.items()]
         screen.print(cli.table("recommender", *names, rows=rows, numeric=names))
         screen.print()
     for line in (report.study.legend, *report.study.notes):
         screen.print(line, soft_wrap=True)
     screen.print(f"Policies, curves and plots: {folder}", soft_wrap=True)
-
-
-def _shown(figure: Any) -> str:
-    if figure.value != figure.value:
-        return "–"
-    return f"{figure.value:.3f}\n[{figure.low:.2f}, {figure.high:.2f}]"

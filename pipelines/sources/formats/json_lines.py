@@ -212,6 +212,15 @@ class JsonField:
         return pl.Series(self.name, cells, getattr(pl, kind.dtype), strict=False)
 
 
+def same(*names: str, kind: Kind = "text", **more: Any) -> tuple[JsonField, ...]:
+    """Fields of one kind whose columns have the names of their keys.
+
+    >>> [(field.key, field.name, field.kind) for field in same("tags", "specs", kind="texts")]
+    [('tags', 'tags', 'texts'), ('specs', 'specs', 'texts')]
+    """
+    return tuple(JsonField(name, name, kind, **more) for name in names)
+
+
 def _any(cells: list[Any]) -> bool:  # noqa: ARG001
     return True
 
