@@ -97,7 +97,7 @@ LOWEST := .venv-lowest
 LOWEST_INSTALL = $(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
                  --overrides <(echo "torch; sys_platform == 'never'")
 # Old packages warn of what newer ones have mended.
-LOWEST_TEST = OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider -W default
+LOWEST_TEST = TEST_MAX_CPU_S=10 OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider -W default
 LOWEST_TESTS := "fsspec>=2024.2" "networkx>=3.6" "sympy>=1.13.3" "hypothesis>=6.170" "pandera>=0.35" \
                 "pytest>=9.2" "pytest-timeout>=2.4"
 
@@ -148,7 +148,7 @@ docs: $(STAMP)  ## regenerate the reference pages and the table of docs/reliabil
 
 readme: $(STAMP)  ## rewrite the output that README shows (ARGS="--archive ml-latest-small.zip")
 	@$(BIN)/python docs/readme.py $(ARGS)
-	@$(BIN)/python docs/visit.py
+	@$(BIN)/python docs/pictures.py
 
 site: $(STAMP)  ## the documentation as a site in build/site; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

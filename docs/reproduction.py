@@ -1,4 +1,4 @@
-"""Write the table of experiments in docs/reproduction.md.
+"""Write the table of experiments in docs/reproduction.md; rows that the report lacks stay.
 
 understudy experiment run all --json > report.json
 python docs/reproduction.py report.json
@@ -36,27 +36,32 @@ def published(name: str) -> str:
     return f"`{figure}`. {'; '.join(tables)}" if tables else "no number"
 
 
-def lines(report: Mapping[str, Any]) -> Iterator[str]:
-    """The table, a line each."""
-    yield "| experiment | claim | papers | here | verdict |"
-    yield "|---|---|---|---|---|"
-    for result in report["experiments"]:
-        name, answer = result["name"], result["answer"] or {}
-        here = answer.get("measured") or f"Not run: {result['too_few']}"
-        cells = [
-            f"[`{name}`](experiments.md#{name})",
-            f"{result['claim']} ({result['anchor']})",
-            published(name),
-            here,
-            answer.get("verdict", "not tested"),
-        ]
-        yield f"| {' | '.join(cell.replace('|', ', ') for cell in cells)} |"
+def lines(report: Mapping[str, Any], table: str) -> Iterator[str]:
+    """The table, a line each; ``table`` is the one on the page."""
+    results = {result["name"]: result for result in report["experiments"]}
+    for line in table.splitlines():
+        name = re.match(r"\| \[`(\w+)`\]", line)
+        result = results.get(name[1]) if name else None
+        yield line if result is None else row(result)
+
+
+def row(result: Mapping[str, Any]) -> str:
+    """The line of an experiment."""
+    name, answer = result["name"], result["answer"] or {}
+    cells = [
+        f"[`{name}`](experiments.md#{name})",
+        f"{result['claim']} ({result['anchor']})",
+        published(name),
+        answer.get("measured") or f"Not run: {result['too_few']}",
+        answer.get("verdict", "not tested"),
+    ]
+    return f"| {' | '.join(cell.replace('|', ', ') for cell in cells)} |"
 
 
 def main() -> None:
     """Replace the table on the page."""
     report = json.loads(Path(sys.argv[1]).read_text("utf-8"))
-    text, count = BLOCK.subn(lambda _: "\n".join(lines(report)), PAGE.read_text("utf-8"))
+    text, count = BLOCK.subn(lambda m: "\n".join(lines(report, m[0])), PAGE.read_text("utf-8"))
     assert count == 1, f"{PAGE} has no table"
     PAGE.write_text(text, "utf-8")
 

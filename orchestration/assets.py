@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from orchestration.naming import SHARED, asset_key, asset_spec, group_of
+from orchestration.naming import asset_key, asset_spec, optional_group
 from orchestration.resources import step_tags
 from orchestration.results import (
     absent,
@@ -20,6 +20,7 @@ from orchestration.results import (
 from pipelines.config import Settings
 from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS
+from pipelines.personas import IMPORTED
 from pipelines.quality import figures_for, plots_for
 from pipelines.stages import STAGES, Built, Stage, build
 
@@ -35,9 +36,10 @@ __all__ = [
 
 
 class Cohorts(dg.DynamicPartitionsDefinition):
-    """Cohorts of a domain: those that an instance lists, and the standing one in any instance.
+    """Cohorts of a domain: those that an instance lists, and two in any instance.
 
-    ``dagster job execute`` and ``dagster asset materialize`` on a fresh home have an empty one.
+    ``dagster job execute`` and ``dagster asset materialize`` on a fresh home have an empty one. The
+    imported cohort has personas alone: listed, it would be missing in every other table.
     """
 
     @property
@@ -47,7 +49,7 @@ class Cohorts(dg.DynamicPartitionsDefinition):
 
     def has_partition_key(self, partition_key: str, *arguments: Any, **named: Any) -> bool:
         """Whether there is a cohort of this name."""
-        return partition_key == self.standing or super().has_partition_key(
+        return partition_key in {self.standing, IMPORTED} or super().has_partition_key(
             partition_key, *arguments, **named
         )
 
@@ -92,7 +94,7 @@ def asset_options(stage: Stage, settings: Settings) -> dict[str, Any]:
                 automation_condition=automation(
                     settings, all_cohorts=not stage.by_cohort and not BY_COHORT.isdisjoint(upstream)
                 )
-                if group_of(dataset) in {*DOMAINS, SHARED}
+                if optional_group(dataset) is None
                 else None,
             )
             for dataset in stage.datasets

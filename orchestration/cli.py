@@ -35,8 +35,15 @@ if TYPE_CHECKING:
 __all__ = ["run", "ui"]
 
 #: Workspace of `dagster dev`, the one at the top level of the repository, which is in no package.
-_LOCATION = {"module_name": "orchestration.definitions", "location_name": "understudy"}
-WORKSPACE = json.dumps({"load_from": [{"python_module": _LOCATION}]})
+_LOCATIONS = {"understudy": "definitions", "understudy-optional": "optional"}
+WORKSPACE = json.dumps(
+    {
+        "load_from": [
+            {"python_module": {"module_name": f"orchestration.{module}", "location_name": name}}
+            for name, module in _LOCATIONS.items()
+        ]
+    }
+)
 #: Unread names that a run shows; all are in its JSON and in the inventory of files.
 _SHOWN = 10
 #: Time between two lines about a running step, where there is no terminal (seconds).
@@ -85,6 +92,11 @@ def run(
     did not change since the last run are reused, byte for byte. Domains without original
     files are left out and listed. Before a language model is asked, the expected requests,
     tokens, time and price are shown.
+
+    Examples:
+      understudy run
+      understudy run --data ./originals --set personas.count=500
+      understudy run --items recipes.csv --ratings ratings.csv --domain recipes
 
     JSON of a dry run: {"calls": [{"table", "requests", "prompt_tokens", "completion_tokens",
     "seconds", "price"}], and the sums of these}.
@@ -164,7 +176,11 @@ def ui(
     if call.config:
         env["UNDERSTUDY_CONFIG"] = str(call.config.resolve())
     env["DAGSTER_HOME"] = str(folder / "dagster")
-    cli.console(stderr=True).print(f"Dagster UI: http://{host}:{number}  (Ctrl-C stops it)")
+    # Lineage of the code location of the pipeline alone: *Materialize all* there is the pipeline.
+    graph = f"http://{host}:{number}/asset-groups~code_location%3A%22understudy%22"
+    shown = cli.console(stderr=True)
+    shown.print(f"Dagster UI: http://{host}:{number}  (Ctrl-C stops it)")
+    shown.print(f"The pipeline: {graph}", soft_wrap=True, highlight=False)
     # `dg dev`, which Dagster recommends instead, needs a project on disk and is not installed here.
     quiet = "ignore:Function `dev_command` is superseded"
     args = [sys.executable, "-W", quiet, "-m", "dagster", "dev", "-w", str(workspace)]
@@ -277,11 +293,12 @@ def plan_jobs(job: str, tree: Settings) -> Plan:
     before: list[JobRun] = []
     imported = cohort_domain("imported", tree.personas.domain)
     if imported in there and world.has("persona_files"):
-        # The imported cohort reads the files; the other assets show them.
-        files = (asset_key(name).to_user_string() for name in SOURCES["persona_files"].datasets)
+        # The imported cohort reads the files; the other assets show them, and what they are of.
+        raw = ("raw.world_files", *SOURCES["persona_files"].datasets)
+        files = (asset_key(name).to_user_string() for name in raw)
         table = asset_key(f"{imported}.personas")
         before = [
-            JobRun("personas", "imported", select=(table.to_user_string(),)),
+            JobRun("personas", "imported", select=(table.to_user_string(),), listed=False),
             JobRun("everything", select=tuple(files)),
         ]
     runs = [JobRun(name, cohorts.get(name)) for name in there]

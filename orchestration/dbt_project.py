@@ -126,8 +126,8 @@ class ModelNames(DagsterDbtTranslator):
         return dg.AssetKey([_layer(dbt_resource_props), dbt_resource_props["name"]])
 
     def get_group_name(self, dbt_resource_props: Mapping[str, Any]) -> str | None:
-        """The domain, or the group of what several domains are made from."""
-        return _domain(dbt_resource_props)
+        """Tables of the domain, or of what several domains are made from."""
+        return f"{_domain(dbt_resource_props)}_tables"
 
     def get_tags(self, dbt_resource_props: Mapping[str, Any]) -> Mapping[str, str]:
         """The domain, beside dbt's own tags."""

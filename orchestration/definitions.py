@@ -1,4 +1,4 @@
-"""The code location: `build_defs` for everything that needs other settings, `defs` for Dagster."""
+"""The code location of the pipeline: `defs` for Dagster, `build_defs` for other settings."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from orchestration.assets import Cohorts, stage_asset
 from orchestration.defs.ablations import suite_assets
 from orchestration.defs.agents import simulation_assets
 from orchestration.defs.checks import dataset_checks
-from orchestration.defs.jobs import JOBS, SCHEDULES
+from orchestration.defs.jobs import DOMAIN_JOBS, OPTIONAL_JOBS, SCHEDULES, ingest
 from orchestration.defs.releases import release_assets
 from orchestration.defs.sensors import original_files, sensors
 from orchestration.defs.warehouse import configured_models, dbt_resource
 from orchestration.launchpad import workbench_resource
+from orchestration.naming import SHARED, domain_of, optional_group
 from orchestration.resources import MODEL_TAG
 from pipelines.config import Settings
 from pipelines.context import PipelineContext
+from pipelines.domains import DOMAINS
 from pipelines.extras import missing_package
+from pipelines.personas import OWN
 from pipelines.stages import STAGES
 from sim.stages import policies_stage
 
@@ -55,6 +58,7 @@ def build_defs(
     executor: dg.ExecutorDefinition | None = None,
     overrides: Mapping[str, Any] | None = None,
     config: Path | None = None,
+    part: str | None = None,
 ) -> dg.Definitions:
     """Definitions over a given home and settings.
 
@@ -68,29 +72,60 @@ def build_defs(
         Settings that win over file and environment, nested.
     config
         Settings file; default as `pipelines.config.load_settings` finds it.
+    part
+        Of a code location: ``pipeline``, all that releases are made of, without a domain of own
+        data where there is none; or ``optional``, the tables that no release waits for. Default:
+        everything.
     """
     merged: dict[str, Any] = dict(overrides or {})
     if home is not None:
         merged["runtime"] = {**merged.get("runtime", {}), "home": str(home)}
     workbench = PipelineContext(merged, config)
     settings = workbench.settings
-    policy = policies_stage(settings.training.domain)
-    return dg.Definitions(
+    resources: dict[str, Any] = {
+        "workbench": workbench_resource(workbench),
+        "dbt": dbt_resource(),
+    }
+    common = {"resources": resources, "executor": executor or _step_executor(settings)}
+    stages = (*STAGES, policies_stage(settings.training.domain))
+    optional = [stage for stage in stages if optional_group(stage.datasets[0])]
+    tables = dg.Definitions(
         assets=[
-            original_files,
-            *(stage_asset(stage, settings) for stage in (*STAGES, policy)),
-            *configured_models(settings),
-            *release_assets(settings),
+            *(stage_asset(stage, settings) for stage in optional),
             *suite_assets(settings),
             *simulation_assets(settings),
         ],
-        asset_checks=dataset_checks(settings),
-        jobs=JOBS,
-        schedules=SCHEDULES,
-        sensors=sensors(settings),
-        resources={"workbench": workbench_resource(workbench), "dbt": dbt_resource()},
-        executor=executor or _step_executor(settings),
+        jobs=OPTIONAL_JOBS,
+        **common,
     )
+    if part == "optional":
+        return tables
+    domains = [name for name in DOMAINS if part is None or name != OWN or _has_own(workbench)]
+    shown = {*domains, SHARED}
+    pipeline = dg.Definitions(
+        assets=[
+            original_files,
+            *(
+                stage_asset(stage, settings)
+                for stage in stages
+                if stage not in optional and domain_of(stage.datasets[0]) in shown
+            ),
+            *configured_models(settings, domains),
+            *release_assets(settings, domains),
+        ],
+        asset_checks=dataset_checks(settings, domains),
+        jobs=[ingest, *(DOMAIN_JOBS[name] for name in domains)],
+        schedules=[SCHEDULES[name] for name in domains],
+        sensors=sensors(settings),
+        **common,
+    )
+    return pipeline if part else dg.Definitions.merge(pipeline, tables)
+
+
+def _has_own(workbench: PipelineContext) -> bool:
+    """Return True if settings or store have data of one's own."""
+    named = bool(workbench.settings.data.own.named)
+    return named or workbench.store.has("raw.own_items")
 
 
 def _step_executor(settings: Settings) -> dg.ExecutorDefinition:
@@ -124,9 +159,12 @@ def _asks_model(settings: Settings) -> bool:
 
 
 @cache
-def shared_defs(overrides: str = "{}", config: str | None = None) -> dg.Definitions:
+def shared_defs(
+    overrides: str = "{}", config: str | None = None, part: str | None = None
+) -> dg.Definitions:
     """Definitions of one process and its forks, built once; ``overrides`` are JSON."""
-    return build_defs(overrides=json.loads(overrides), config=Path(config) if config else None)
+    place = Path(config) if config else None
+    return build_defs(overrides=json.loads(overrides), config=place, part=part)
 
 
 @dg.definitions
@@ -140,7 +178,7 @@ def _code_location() -> dg.Definitions:
 
     Dagster would end it with a traceback.
     """
-    built = shared_defs()
+    built = shared_defs(part="pipeline")
     if sys.argv[1:3] != ["asset", "materialize"] and sys.argv[1:2] != ["launch"]:
         return built
     parser = ArgumentParser(add_help=False, allow_abbrev=False)

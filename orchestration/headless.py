@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,15 +22,17 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 from dagster._core.code_pointer import CustomPointer, ModuleCodePointer
-from dagster._core.definitions.reconstruct import ReconstructableRepository
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.definitions.reconstruct import ReconstructableJob, ReconstructableRepository
 from dagster._core.execution.api import execute_run_iterator
 from dagster._core.executor.child_process_executor import ChildProcessCrashException
-from dagster._core.storage.tags import PARTITION_NAME_TAG
+from dagster._core.storage.tags import MAX_RETRIES_TAG, PARTITION_NAME_TAG
 
 from orchestration._interrupts import follow_parent, start_fork_server
 from orchestration.definitions import PRELOAD, SOURCE, build_defs, shared_defs
+from orchestration.defs.jobs import REPORTS
 from orchestration.defs.warehouse import MODELS_TAG, model_assets
-from orchestration.instance import end_dead_runs, open_instance
+from orchestration.instance import end_dead_runs, job_origin, open_instance
 from orchestration.naming import asset_key
 from pipelines import errors
 from pipelines.config import Settings, load_settings
@@ -57,6 +59,9 @@ class JobRun:
     #: Asset keys such as ``movies/items``: run only these steps of the job, on what the home
     #: already holds upstream of them. Empty: all of them.
     select: tuple[str, ...] = ()
+    #: Whether the cohort becomes a partition of every table of personas. One that is not has no
+    #: other table than those of this run, and the UI would show the others as missing.
+    listed: bool = True
 
 
 @dataclass(frozen=True)
@@ -146,7 +151,7 @@ def run_jobs(
     settings = load_settings(config, overrides)
     store, folder = Store(settings.runtime.home), settings.runtime.folder
     jobs = [replace(run, cohort=run.cohort or _cohort(run.job, settings)) for run in jobs]
-    cohorts = tuple(sorted({str(run.cohort) for run in jobs}))
+    cohorts = tuple(sorted({str(run.cohort) for run in jobs if run.listed}))
     workers = settings.runtime.executor == "multiprocess"
     # An interrupt that meets the closing of a connection would be logged with its traceback.
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
@@ -276,32 +281,38 @@ def _run(
     job = defs.resolve_job_def(_job_name(planned.job))
     partitioned = any(job.asset_layer.get(key).is_partitioned for key in planned.steps)
     whole = len(planned.steps) == len(job.asset_layer.selected_asset_keys)
-    cohort = planned.cohort if partitioned else None
-    selection = None if whole else list(planned.steps)
-    run_config = {"loggers": {"console": {"config": {"log_level": log_level}}}}
-    tags = {MODELS_TAG: ",".join(planned.models)} if planned.models else {}
+    # A run that failed is started again by its user, not by the daemon of an open UI.
+    tags = {**job.run_tags, MAX_RETRIES_TAG: "0"}
+    if partitioned:
+        tags[PARTITION_NAME_TAG] = planned.cohort
+    if planned.models:
+        tags[MODELS_TAG] = ",".join(planned.models)
     report = RunReport(str(uuid.uuid4()), 0.0)
     watch = _Watch(observe, report)
     began = time.perf_counter()
-    events: Sequence[dg.DagsterEvent] = ()
+    events: list[dg.DagsterEvent] = []
+    here = job.with_executor_def(dg.in_process_executor)
+    executed: InMemoryJob | ReconstructableJob = InMemoryJob(here)
+    if source is not None:
+        pointer = CustomPointer(ModuleCodePointer(__name__, worker_defs.__name__), [*source], [])
+        executed = ReconstructableRepository(pointer).get_reconstructable_job(job.name)
+    chosen = None if whole else frozenset(planned.steps)
+    run = instance.create_run_for_job(
+        (executed if whole else executed.get_subset(asset_selection=chosen)).get_definition(),
+        run_id=report.run_id,
+        run_config={"loggers": {"console": {"config": {"log_level": log_level}}}},
+        tags=tags,
+        asset_selection=chosen,
+        remote_job_origin=job_origin(job.name, optional=job.name in REPORTS),
+    )
     try:
         if source is None:
             instance.add_event_listener(report.run_id, watch.listen)
-            result = job.execute_in_process(
-                instance=instance,
-                run_id=report.run_id,
-                partition_key=cohort,
-                run_config=run_config,
-                tags=tags,
-                asset_selection=selection,
-                raise_on_error=False,
-            )
-            events = result.all_events
-        else:
-            origin = (job.name, *source)
-            if cohort:
-                tags[PARTITION_NAME_TAG] = cohort
-            events = _run_in_workers(origin, tags, run_config, selection, instance, watch)
+        for event in execute_run_iterator(executed, run, instance):
+            events.append(event)
+            # Listeners hear only of what this process logs; the executor passes on all.
+            if source is not None:
+                watch(event)
     except KeyboardInterrupt:
         if watch.stopped_at is None:
             raise
@@ -310,36 +321,6 @@ def _run(
         stopped_at = [watch.stopped_at] if watch.stopped_at is not None else []
         raise _first_fault([*stopped_at, *events], report, home)
     return report
-
-
-def _run_in_workers(
-    origin: tuple[str, str, str | None],
-    tags: Mapping[str, str],
-    run_config: Mapping[str, Any],
-    selection: Sequence[dg.AssetKey] | None,
-    instance: dg.DagsterInstance,
-    watch: _Watch,
-) -> list[dg.DagsterEvent]:
-    """Execute a job by its multiprocess executor; the events of the whole run."""
-    name, *source = origin
-    pointer = CustomPointer(ModuleCodePointer(__name__, worker_defs.__name__), source, [])
-    job = ReconstructableRepository(pointer).get_reconstructable_job(name)
-    chosen = None if selection is None else frozenset(selection)
-    subset = job if chosen is None else job.get_subset(asset_selection=chosen)
-    definition = subset.get_definition()
-    run = instance.create_run_for_job(
-        definition,
-        run_id=watch.report.run_id,
-        run_config=run_config,
-        tags={**definition.run_tags, **tags},
-        asset_selection=chosen,
-    )
-    events = []
-    # The instance's listeners hear only of what this process logs; the executor passes on all.
-    for event in execute_run_iterator(job, run, instance):
-        events.append(event)
-        watch(event)
-    return events
 
 
 def worker_defs(overrides: str, config: str | None) -> dg.Definitions:

@@ -12,6 +12,11 @@ from typing import Any
 import dagster as dg
 import psutil
 from dagster._core.instance.ref import InstanceRef
+from dagster._core.remote_origin import (
+    RegisteredCodeLocationOrigin,
+    RemoteJobOrigin,
+    RemoteRepositoryOrigin,
+)
 from dagster._core.storage.event_log.sqlite import sqlite_event_log
 from dagster._core.storage.runs.sqlite import sqlite_run_storage
 from filelock import FileLock
@@ -24,7 +29,14 @@ from pipelines.domains import cohort_domain
 from pipelines.paths import home_path
 from pipelines.store.files import whole_file
 
-__all__ = ["DAGSTER_YAML", "add_cohorts", "dagster_home", "end_dead_runs", "open_instance"]
+__all__ = [
+    "DAGSTER_YAML",
+    "add_cohorts",
+    "dagster_home",
+    "end_dead_runs",
+    "job_origin",
+    "open_instance",
+]
 
 #: Pools hold one step unless the UI sets another limit: one process writes the DuckDB file.
 #: Runs of one domain's job wait for each other, those of a backfill too: each ends in a release,
@@ -158,6 +170,23 @@ def _kept_connections() -> Iterator[None]:
             Engine.dispose(engine)
 
 
+def job_origin(job: str, *, optional: bool = False) -> RemoteJobOrigin:
+    """Origin by which the UI shows a run of this process under its job and on the timeline.
+
+    ``optional`` jobs are in the second code location of the UI's workspace.
+    """
+    location = RegisteredCodeLocationOrigin(f"understudy{'-optional' * optional}")
+    return RemoteJobOrigin(RemoteRepositoryOrigin(location, "__repository__"), job)
+
+
+def _of_command(run: dg.DagsterRun) -> bool:
+    """Return True for a run of `understudy run`; those of the UI name the server of their code."""
+    origin = run.remote_job_origin
+    return origin is None or isinstance(
+        origin.repository_origin.code_location_origin, RegisteredCodeLocationOrigin
+    )
+
+
 def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     """Mark unfinished runs whose process is gone as canceled and free the pool slots they keep.
 
@@ -174,7 +203,7 @@ def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     dead = [
         run
         for run in instance.get_runs(dg.RunsFilter(statuses=unfinished))
-        if run.remote_job_origin is None or _processes_gone(instance, run.run_id)
+        if _of_command(run) or _processes_gone(instance, run.run_id)
     ]
     for run in dead:
         instance.report_run_canceled(run, "The process of this run is gone.")

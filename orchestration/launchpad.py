@@ -31,7 +31,11 @@ _MEANS = {
 class RunSettings(dg.Config):
     """Settings that override file and environment in this run, like ``--set``."""
 
-    cohort_size: int | None = Field(None, description="Personas in a generated cohort (count).")
+    cohort_size: int | None = Field(
+        None,
+        description="Personas in a generated cohort (count): the simulated people of the run's "
+        "partition, made together with the same settings.",
+    )
     writer: str | None = Field(
         None, description="Writer of the descriptions: statistical, or model (of `engine`)."
     )
@@ -93,7 +97,7 @@ def workbench_resource(base: PipelineContext) -> dg.ResourceDefinition:
         make,
         config_schema=_with_defaults(shown).to_config_schema(),
         description="Settings of this run. Omitted ones are taken from the settings file and the "
-        "environment.",
+        "environment. The run's partition is a cohort: people who are made together with them.",
     )
 
 

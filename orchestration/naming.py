@@ -10,7 +10,16 @@ from pipelines.contracts import CAPTIONS, CONTRACTS, MATCHING, SIMULATIONS, SURR
 from pipelines.domains import DOMAINS
 from pipelines.sources import SOURCES
 
-__all__ = ["OWNERS", "SHARED", "asset_key", "asset_spec", "column_schema", "domain_of", "group_of"]
+__all__ = [
+    "OWNERS",
+    "SHARED",
+    "asset_key",
+    "asset_spec",
+    "column_schema",
+    "domain_of",
+    "group_of",
+    "optional_group",
+]
 
 OWNERS = ["team:understudy"]
 #: Domain tag and group of what several domains are made from.
@@ -20,6 +29,13 @@ SHARED = "shared"
 _STAGES = {
     "raw.world_files": ("sources", "world_files"),
     "trained_policy": ("training", "trained_policy"),
+}
+#: Part of its domain that a published table belongs to; the others are `tables`.
+_PARTS = {
+    "score_plan": "scores",
+    "preference_scores": "scores",
+    "population": "reports",
+    "rater_report": "reports",
 }
 
 
@@ -50,13 +66,13 @@ def domain_of(dataset: str) -> str:
     return found.pop() if len(found) == 1 else SHARED
 
 
-def group_of(dataset: str) -> str:
-    """Group of a dataset's asset: its domain, or that of a job of its own.
+def optional_group(dataset: str) -> str | None:
+    """Group of a table that no release waits for and that has a job of its own; None for others.
 
-    >>> group_of("movies.items"), group_of("raw.world_files"), group_of("trained_policy")
-    ('movies', 'shared', 'training')
+    >>> optional_group("trained_policy"), optional_group("movies.items")
+    ('training', None)
     """
-    # A release takes these tables where they fit, and waits for none.
+    # A release takes these tables where they fit.
     apart = {
         "matching": MATCHING,
         "captions": CAPTIONS,
@@ -67,8 +83,19 @@ def group_of(dataset: str) -> str:
     alone = dataset == "trained_policy" or dataset.partition(".")[0] not in {*DOMAINS, "raw"}
     return next(
         (name for name, tables in apart.items() if dataset in tables),
-        asset_key(dataset).path[0] if alone else domain_of(dataset),
+        asset_key(dataset).path[0] if alone else None,
     )
+
+
+def group_of(dataset: str) -> str:
+    """Group of a dataset's asset: part of its domain, or the group of a job of its own.
+
+    >>> group_of("movies.items"), group_of("raw.world_files"), group_of("trained_policy")
+    ('movies_tables', 'shared_raw', 'training')
+    """
+    stage, _, table = dataset.partition(".")
+    part = "raw" if stage == "raw" else _PARTS.get(table, "tables")
+    return optional_group(dataset) or f"{domain_of(dataset)}_{part}"
 
 
 def column_schema(dataset: str) -> dg.TableSchema:

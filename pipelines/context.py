@@ -26,9 +26,9 @@ class PipelineContext:
     @classmethod
     def of(cls, store: Store, settings: Settings) -> PipelineContext:
         """The context of a store and settings that are open already."""
-        made = cls()
-        vars(made).update(store=store, settings=settings)
-        return made
+        context = cls()
+        vars(context).update(store=store, settings=settings)
+        return context
 
     @cached_property
     def settings(self) -> Settings:
@@ -37,14 +37,14 @@ class PipelineContext:
         The version of a model of the store stands in place of ``latest``: it is part of what is
         built with it.
         """
-        found = load_settings(self.config, self.overrides)
-        model, home = found.engine.model, found.serving.home
+        settings = load_settings(self.config, self.overrides)
+        model, home = settings.engine.model, settings.serving.home
         if home is None or not model.endswith("@latest"):
-            return found
+            return settings
         from pipelines.llm.engines.checkpoints import pinned_model
 
-        pinned = found.engine.model_copy(update={"model": pinned_model(model, home)})
-        return found.model_copy(update={"engine": pinned})
+        pinned = settings.engine.model_copy(update={"model": pinned_model(model, home)})
+        return settings.model_copy(update={"engine": pinned})
 
     @cached_property
     def store(self) -> Store:

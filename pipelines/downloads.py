@@ -131,9 +131,9 @@ def _fetch_verified(part: _Part, timeout: float, wait: Callable[[int], float] | 
         except SourceError:
             # Pieces of two editions of a file can end up in one; a second, whole download
             # tells that from a file that is really another one.
-            whole = not (pieces or part.joined)
-            part.set_aside() if whole else part.clear()
-            if whole:
+            at_once = not (pieces or part.joined)
+            part.set_aside() if at_once else part.clear()
+            if at_once:
                 raise
             pieces = part.joined = False
 
@@ -158,8 +158,8 @@ def _fetch_all(part: _Part, timeout: float, wait: Callable[[int], float] | None)
         if wait:
             return wait(stalled)
         fault = state.outcome.exception() if state.outcome else None
-        asked = fault.details.get("retry_after") if isinstance(fault, SourceError) else None
-        return backoff(stalled + 1, 1.0) if asked is None else min(asked, _MAX_WAIT)
+        requested = fault.details.get("retry_after") if isinstance(fault, SourceError) else None
+        return backoff(stalled + 1, 1.0) if requested is None else min(requested, _MAX_WAIT)
 
     limits = httpx.Timeout(timeout)
     with httpx.Client(timeout=limits, follow_redirects=True) as client:

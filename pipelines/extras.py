@@ -35,17 +35,17 @@ def _extras() -> dict[str, str]:
         lines = requires(DISTRIBUTION) or []
     except PackageNotFoundError:  # run from a checkout that is not installed
         lines = []
-    found: dict[str, str] = {}
+    extras: dict[str, str] = {}
     core = set()
     for line in lines:
         name, _, marker = line.partition(";")
         extra = re.search(r"""extra == ['"]([\w-]+)['"]""", marker)
         distribution = re.match(r"[\w.-]+", name.strip())
         if extra and distribution and extra[1] not in _JOINED and distribution[0] != DISTRIBUTION:
-            found.setdefault(_normalised(distribution[0]), extra[1])
+            extras.setdefault(_normalised(distribution[0]), extra[1])
         elif distribution and not extra:
             core.add(_normalised(distribution[0]))
-    return {name: extra for name, extra in found.items() if name not in core}
+    return {name: extra for name, extra in extras.items() if name not in core}
 
 
 def _normalised(name: str) -> str:

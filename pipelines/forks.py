@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from pipelines.errors import ConfigError
 
@@ -34,8 +35,23 @@ def _polars_runs() -> bool:
     return False
 
 
+def _after_fork() -> None:
+    """In a worker in which Polars would hang, its queries fail instead, whoever runs them."""
+    if _parent is None:
+        return
+    frame = sys.modules["polars"].LazyFrame
+
+    def refused(*_: Any, **__: Any) -> Any:
+        check_polars("a query of Polars")
+
+    # Eager operations collect too.
+    for name in ("collect", "_collect_eager"):
+        if hasattr(frame, name):
+            setattr(frame, name, refused)
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork)
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
 def check_polars(where: str) -> None:

@@ -87,10 +87,10 @@ def html_page(title: str, text: str, pictures: Mapping[str, bytes]) -> str:
 
     def flush() -> None:
         if rows:
-            head, *rest = [r for r in rows if not all(c.strip("-:") == "" for c in r)]
+            head, *others = [r for r in rows if not all(c.strip("-:") == "" for c in r)]
             cells = "".join(f"<th>{html.escape(c)}</th>" for c in head)
             lines = "".join(
-                "<tr>" + "".join(f"<td>{_unbroken(c)}</td>" for c in r) + "</tr>" for r in rest
+                "<tr>" + "".join(f"<td>{_unbroken(c)}</td>" for c in r) + "</tr>" for r in others
             )
             body.append(
                 f"<div class='wide'><table><thead><tr>{cells}</tr></thead>"

@@ -140,8 +140,8 @@ class Registry(Mapping[str, Any]):
         try:
             inspect.signature(target).bind(**options)
         except TypeError as error:
-            known = ", ".join(dict.fromkeys([*parameters, *(offered or {})])) or "none"
-            raise ConfigError(str(error), where=where, hint=f"options: {known}") from None
+            accepted = ", ".join(dict.fromkeys([*parameters, *(offered or {})])) or "none"
+            raise ConfigError(str(error), where=where, hint=f"options: {accepted}") from None
         try:
             return target(**options)
         except UnderstudyError:
@@ -161,8 +161,8 @@ class Registry(Mapping[str, Any]):
         return len(self._builtin)
 
     def _entries(self) -> dict[str, str]:
-        found = entry_points(group=self._group) if self._group else ()
-        return {entry.name: entry.value for entry in found}
+        entries = entry_points(group=self._group) if self._group else ()
+        return {entry.name: entry.value for entry in entries}
 
     def _conforming(self, target: Any, where: str) -> Any:
         hint = f"implement {self._implement}"

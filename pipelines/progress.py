@@ -152,5 +152,5 @@ def stoppable(asked: Callable[[], bool]) -> Iterator[None]:
 
 def stopping() -> bool:
     """True if the work should store what it has and stop."""
-    asked = _STOP.get()
-    return asked is not None and asked()
+    stop = _STOP.get()
+    return stop is not None and stop()

@@ -11,6 +11,15 @@ from __future__ import annotations
 
 from pipelines.plugins import Registry
 
+
+def _statistical_or_model(package: str, role: str) -> dict[str, str]:
+    """The two implementations of a package whose role is also played by a language model."""
+    return {
+        "statistical": f"pipelines.{package}._statistical:Statistical{role}",
+        "model": f"pipelines.{package}._model:Model{role}",
+    }
+
+
 #: In the order of ingest: a source comes after those whose tables it needs.
 SOURCES = Registry(
     "source",
@@ -90,20 +99,14 @@ RETRIEVERS = Registry(
 
 MATCHERS = Registry(
     "matcher",
-    {
-        "statistical": "pipelines.matching._statistical:StatisticalMatcher",
-        "model": "pipelines.matching._model:ModelMatcher",
-    },
+    _statistical_or_model("matching", "Matcher"),
     methods=("fit", "tastes", "candidates", "rate", "metadata"),
     implement="pipelines.matching.Matcher (docs/matching.md)",
 )
 
 CAPTIONERS = Registry(
     "captioner",
-    {
-        "statistical": "pipelines.captions._statistical:StatisticalCaptioner",
-        "model": "pipelines.captions._model:ModelCaptioner",
-    },
+    _statistical_or_model("captions", "Captioner"),
     methods=("caption", "metadata"),
     implement="pipelines.captions.Captioner",
 )

@@ -65,11 +65,11 @@ def files_fingerprint(settings: Settings) -> str:
 
     Generated and downloaded files are decided by the settings alone.
     """
-    world, own = settings.world, settings.data.own
-    if own.named:
-        stamps = [(p, p.stat()) for p in map(Path, own.named) if p.is_file()]
+    world, given = settings.world, settings.data.own
+    if given.named:
+        stamps = [(p, p.stat()) for p in map(Path, given.named) if p.is_file()]
         files = [[str(p), s.st_size, s.st_mtime_ns] for p, s in stamps]
-        return identity_hash({"own": own.model_dump(mode="json"), "files": files})[:16]
+        return identity_hash({"own": given.model_dump(mode="json"), "files": files})[:16]
     if world.folder is None:
         return identity_hash(world.identity_values())[:16]
     folder = given_folder(world.folder)

@@ -399,13 +399,13 @@ class Release(Mapping[str, Table]):
 
         self.require("interactions", "splits")
         parts = self["splits"].lazy()
-        known = parts.select(pl.col("split").unique().sort()).collect()["split"].to_list()
-        if name not in known:
-            raise ReleaseError(f"no split {name!r}", where=self.ref, hint=f"it has {_list(known)}")
-        wanted = parts.filter(pl.col("split") == name)
+        names = parts.select(pl.col("split").unique().sort()).collect()["split"].to_list()
+        if name not in names:
+            raise ReleaseError(f"no split {name!r}", where=self.ref, hint=f"it has {_list(names)}")
+        selected = parts.filter(pl.col("split") == name)
         keys = ["user_id", "item_id"]
         rows = self["interactions"].lazy()
-        return rows.join(wanted, on=keys, how="semi", maintain_order="left")
+        return rows.join(selected, on=keys, how="semi", maintain_order="left")
 
     def verify(self, *, lineage: bool = False) -> None:
         """Read every file again and compare its hash with the one that was published.

@@ -28,10 +28,10 @@ class ResultCache:
 
     def frame(self, kind: str, key: str) -> pl.DataFrame | None:
         """The frame of that key, or None."""
-        found: pl.DataFrame | None = self._read(
+        frame: pl.DataFrame | None = self._read(
             self._path(kind, key, "parquet"), lambda data: pl.read_parquet(io.BytesIO(data))
         )
-        return found
+        return frame
 
     def put(self, kind: str, key: str, frame: pl.DataFrame) -> None:
         """Store a frame."""
@@ -41,8 +41,8 @@ class ResultCache:
 
     def record(self, kind: str, key: str) -> dict[str, Any] | None:
         """The record of that key, or None."""
-        found: dict[str, Any] | None = self._read(self._path(kind, key, "json"), orjson.loads)
-        return found
+        record: dict[str, Any] | None = self._read(self._path(kind, key, "json"), orjson.loads)
+        return record
 
     def note(self, kind: str, key: str, record: dict[str, Any]) -> None:
         """Store a record."""

@@ -56,6 +56,10 @@ def episode(
 ) -> None:
     """Play one episode on a release and print it.
 
+    Examples:
+      understudy episode --policy popular --steps 20
+      understudy episode --release books@latest --persona persona:default:3
+
     JSON: {"release", "rater", "language_model", "note", "policy", "seed",
     "scale", "persona": {...}, "steps": [{"step", "item_id", "title", "year",
     "genres", "rating", "rating_status", "expected", "average", "repeated", "drivers"}],

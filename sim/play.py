@@ -159,8 +159,8 @@ class Player:
         batch = self._env.rater.rate(
             chosen, np.full(len(chosen), item), nothing, np.full(nothing.shape, np.nan)
         )
-        known = np.array([s == OK for s in batch.status])
-        return float(batch.expected[known].mean()) if known.any() else None
+        rated = np.array([s == OK for s in batch.status])
+        return float(batch.expected[rated].mean()) if rated.any() else None
 
     def _choose(self) -> int | None:
         if self._env.rater.language_model:  # one request per item: any of them can be rated

@@ -57,41 +57,41 @@ def trained_policy(inputs: Inputs, settings: Settings, report: Report) -> Iterat
         from sim.training import policy_table, run_settings, train
 
         world = World.open(Release(stored), rater=chosen.rater, retriever=chosen.retriever)
-        found = train(
+        result = train(
             world,
             run_settings(chosen, seed=chosen.seeds[0]),
             chosen.seeds,
             store.home / "training" / f"{stored.name}-{chosen.algo}-{key[:12]}",
             resume=True,
         )
-        payload = found.metadata
-        report.texts["figures"] = found.study.markdown(release=found.metadata["release"], level=2)
+        payload = result.metadata
+        report.texts["figures"] = result.study.markdown(release=result.metadata["release"], level=2)
         report.shown.update(
-            language_model=payload["language_model"], folder=str(found.runs[0].folder.parent)
+            language_model=payload["language_model"], folder=str(result.runs[0].folder.parent)
         )
-        report.plots.update(found.study.pictures)
+        report.plots.update(result.study.pictures)
         stats = {name: payload[name] for name in ("release", "note", "users")}
         stats["tables"] = {name: table.version for name, table in stored.tables.items()}
-        stats["average_reward"] = found.rows[chosen.algo]["average_reward"].value
+        stats["average_reward"] = result.rows[chosen.algo]["average_reward"].value
         # Every table and original file behind the metric, with its version.
         stats["lineage"] = dict(stored.lineage)
-        yield Table("trained_policy", [policy_table(found)], lambda: stats, ordered=False)
+        yield Table("trained_policy", [policy_table(result)], lambda: stats, ordered=False)
 
     yield Build(("trained_policy",), make, _POLICIES_VERSION, config, versions)
 
 
 def _pinned(settings: Settings) -> str:
     """Reference of the release that policies are trained on."""
-    domain, wanted = settings.training.domain, settings.training.release
-    name, sign, version = wanted.rpartition("@")
-    own = release_name(settings, domain)
-    if sign and name != own:
+    domain, reference = settings.training.domain, settings.training.release
+    name, sign, version = reference.rpartition("@")
+    expected = release_name(settings, domain)
+    if sign and name != expected:
         raise ConfigError(
-            f"not a release of the {domain}; its releases are named {own}",
-            where=f"training.release: {wanted}",
+            f"not a release of the {domain}; its releases are named {expected}",
+            where=f"training.release: {reference}",
             hint="set training.domain too",
         )
-    return f"{own}@{version}"
+    return f"{expected}@{version}"
 
 
 def _training(settings: Settings) -> dict[str, Any]:
@@ -300,7 +300,7 @@ def simulation_stage(
             study = visits.visit_study(runs, world.histogram)
             rows = visits.visit_rows(study, runs)
             said = [visits.remark_report(run, world).as_json() for run in runs]
-            agree = not any(one["contradictions"] for one in said)
+            agree = not any(remark["contradictions"] for remark in said)
             details = dict(zip(recommenders, said, strict=True))
             report.checks.append(CheckRecord(_AGREE, agree, "warn", details=details))
             report.texts["figures"] = study.markdown(release=release.ref, level=2)
@@ -366,10 +366,10 @@ def experiments_stage(
             import polars as pl
 
             from sim import Release
-            from sim import experiments as own
+            from sim import experiments as sim_experiments
 
             release = Release(stored)
-            context = own.ExperimentContext(
+            context = sim_experiments.ExperimentContext(
                 release,
                 settings,
                 store.home,
@@ -382,15 +382,15 @@ def experiments_stage(
                 sample={"model_agents": model_agents, "model_pages": model_pages},
             )
             with closing(context):
-                found = own.run_experiments(context, names)
-            for name, study in found.items():
+                studies = sim_experiments.run_experiments(context, names)
+            for name, study in studies.items():
                 report.texts[name] = study.markdown(release=release.ref, level=2)
                 report.plots.update({f"{name}_{key}": p for key, p in study.pictures.items()})
-            measured = [study for study in found.values() if study.too_few is None]
+            measured = [study for study in studies.values() if study.too_few is None]
             report.shown.update(
                 computed=context.made,
                 reused=context.reused,
-                without_figures=[n for n, study in found.items() if study.too_few is not None],
+                without_figures=[n for n, study in studies.items() if study.too_few is not None],
             )
             stats = {
                 "release": release.ref,
@@ -401,8 +401,8 @@ def experiments_stage(
                 (datasets[0], [study.rows_frame() for study in measured]),
                 (datasets[1], [study.comparisons_frame() for study in measured]),
             ):
-                whole = pl.concat(frames) if frames else pl.DataFrame()
-                yield Table(dataset, [whole], lambda: stats, ordered=False, allow_empty=True)
+                joined = pl.concat(frames) if frames else pl.DataFrame()
+                yield Table(dataset, [joined], lambda: stats, ordered=False, allow_empty=True)
 
         versions = {stored.name: stored.version}
         # Results are kept one by one, under all that decides them.
@@ -443,10 +443,10 @@ def dialogues_stage(
 
         def make() -> Iterator[Table]:
             from sim import Release, dialogue
-            from sim.dialogue import suites as own
+            from sim.dialogue import suites as dialogue_suites
 
             book = dialogue.Book.open(Release(stored))
-            context = own.DialogueContext(
+            context = dialogue_suites.DialogueContext(
                 book,
                 settings,
                 store.home,
@@ -457,20 +457,20 @@ def dialogues_stage(
                 model_seeds=model_seeds,
                 model_episodes=model_episodes,
             )
-            found = own.run_suites(context, own.chosen_suites(suites))
-            for name, study in found.results.items():
-                report.texts[name] = study.markdown(release=found.release, level=2)
+            result = dialogue_suites.run_suites(context, dialogue_suites.chosen_suites(suites))
+            for name, study in result.results.items():
+                report.texts[name] = study.markdown(release=result.release, level=2)
                 report.plots.update({f"{name}_{key}": p for key, p in study.pictures.items()})
             report.shown.update(
-                flagged=found.flagged, not_played=found.not_played, seconds=found.seconds
+                flagged=result.flagged, not_played=result.not_played, seconds=result.seconds
             )
             report.checks += [
                 CheckRecord(name, passed, "warn", details=details)
-                for name, (passed, details) in own.checks(book, found).items()
+                for name, (passed, details) in dialogue_suites.checks(book, result).items()
             ]
-            stats = {"release": found.release, "flagged": found.flagged}
+            stats = {"release": result.release, "flagged": result.flagged}
             for dataset, frame in zip(
-                datasets, (found.episodes, found.turns, found.report), strict=True
+                datasets, (result.episodes, result.turns, result.report), strict=True
             ):
                 yield Table(dataset, [frame], lambda: stats, ordered=False)
 

@@ -84,12 +84,15 @@ def triples(tables: dict[str, pl.DataFrame], file: str) -> dict[str, Any]:
 def similar(file: str, raters: str, threads: str) -> dict[str, Any]:
     """Seconds of the table of similar items, as the stage makes it from files; ratings counted."""
     scan = pl.scan_parquet(file)
-    settings = SETTINGS.model_copy(update={"raters_per_item": int(raters)})
     start = time.perf_counter()
     sampled = sum(
         frame.filter(pl.col("basis") == "sampled paths")["item_id"].n_unique()
         for frame in item_similarity(
-            scan, pl.read_parquet(f"{file}.vectors"), settings, threads=int(threads)
+            scan,
+            pl.read_parquet(f"{file}.vectors"),
+            SETTINGS,
+            threads=int(threads),
+            raters_per_item=int(raters),
         )
     )
     seconds = time.perf_counter() - start

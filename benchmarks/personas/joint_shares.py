@@ -22,7 +22,6 @@ import numpy as np
 import polars as pl
 from scipy import sparse
 
-from pipelines.config import TraitSettings
 from pipelines.personas import (
     MIN_PEOPLE,
     OPINION,
@@ -32,6 +31,7 @@ from pipelines.personas import (
     sample_attributes,
 )
 from pipelines.raters.statistical import HumanRows, group_surplus
+from pipelines.warehouse import TIER_ENDS
 
 LISTS = Path(__file__).parents[2] / "pipelines" / "personas" / "data"
 #: Shrunken mean surplus (stars) from which people like or dislike a genre, as in the statistical
@@ -73,14 +73,13 @@ def people(archive: Path) -> pl.DataFrame:
     spread = np.sqrt(np.bincount(user, rating**2, size) / count - mean**2)
     item_mean = np.bincount(item, rating, films.height) / np.maximum(np.bincount(item), 1)
     apart = np.bincount(user, (rating - item_mean[item]) ** 2, size) / count
-    tiers = TraitSettings()
-    low, high = tiers.conformity
+    low, high = TIER_ENDS["conformity"]
     values = {
         "gender": users["gender"].replace_strict({"M": "male", "F": "female"}).to_list(),
         "age": [BANDS[max(b for b in BANDS if b <= age)] for age in users["age"]],
         "leniency": levels("leniency", leniency, (0.25, 0.75)),
         "manner": levels("manner", spread, (0.25, 0.75)),
-        "activity": levels("activity", count, tiers.activity),
+        "activity": levels("activity", count, TIER_ENDS["activity"]),
         "conformity": levels("conformity", -apart, (1 - high, 1 - low)),
     }
     for genre in pl.read_csv(LISTS / "genres" / "movies.csv")["genre"]:

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 #: The run that is asked for (counts).
 PERSONAS, ITEMS, RATINGS = 100e6, 1e6, 15e9
-#: Of the table of similar items: raters of an item that count (default of `graph.raters_per_item`),
+#: Of the table of similar items: raters of an item that count (`RATERS_PER_ITEM`),
 #: and items of a part (`pipelines.stages.s60_graph`).
 RATERS, ITEMS_OF_A_PART = 5_000, 4_096
 #: Rated pairs: of each persona, of the statistical rater's run; of a run of a model.

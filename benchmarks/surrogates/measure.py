@@ -27,7 +27,7 @@ import numpy as np
 import polars as pl
 
 from pipelines import raters, surrogates
-from pipelines.config import Settings, SurrogateSettings
+from pipelines.config import SurrogateSettings
 from pipelines.seeding import hash_ids, uniform
 from pipelines.store import Store
 
@@ -84,7 +84,7 @@ def bound(args: argparse.Namespace) -> None:
     stored = store.current("movies.preference_scores").read()
     people = tables["personas"].join(stored, on="persona_id", how="semi").sort("persona_id")
     # Those that no surrogate with the default settings learns from.
-    own = SurrogateSettings()
+    own = surrogates.RECIPE
     order = np.argsort(uniform(own.seed, hash_ids(people["persona_id"]), 1), kind="stable")
     people = people[order[: round(own.hold_out_personas * len(order))].tolist()]
     stored = stored.join(people, on="persona_id", how="semi")
@@ -167,8 +167,9 @@ def fidelity(args: argparse.Namespace) -> None:
                 vectors = tables[f"{side[:-1]}_embeddings"]
                 given[f"{side[:-1]}_embeddings"] = shuffled(vectors, key, 2)
             given["item_stats"] = shuffled(tables["item_stats"], "item_id", 1)
-        settings = SurrogateSettings(sweeps=args.sweeps)
-        taught, cpu = timed(partial(surrogates.teach, teacher, **given, settings=settings))
+        recipe = surrogates.Recipe(sweeps=args.sweeps)
+        teach = partial(surrogates.teach, settings=SurrogateSettings(), recipe=recipe)
+        taught, cpu = timed(partial(teach, teacher, **given))
         counts = taught.model.metadata["counts"]
         print(f"## {name}\n\n{counts}, {cpu:.0f} CPU seconds, load {os.getloadavg()[0]:.0f}")
         print(f"loss by sweep: {[round(v, 5) for v in taught.course]}\n\n{taught.markdown()}")
@@ -224,7 +225,7 @@ def main() -> None:
     one = parts.add_parser("fidelity")
     one.add_argument("--teacher", nargs="+", default=["statistical"])
     one.add_argument("--pairs", type=int, default=10_000_000, help="sampled at most (count)")
-    one.add_argument("--sweeps", type=int, default=Settings().surrogate.sweeps)
+    one.add_argument("--sweeps", type=int, default=surrogates.RECIPE.sweeps)
     one.set_defaults(call=fidelity)
     three = parts.add_parser("bound")
     three.add_argument("--draws", type=int, default=40)

@@ -2,12 +2,12 @@
 
 # No postponed annotations here: Dagster reads the types of a step when it is defined.
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import dagster as dg
 
 from orchestration.assets import check_automation
-from orchestration.naming import asset_key
+from orchestration.naming import SHARED, asset_key, domain_of
 from orchestration.resources import step_tags
 from orchestration.results import check_result, not_applicable, reported
 from pipelines import quality
@@ -49,6 +49,7 @@ def _results(dataset: str, workbench: PipelineContext) -> list[dg.AssetCheckResu
     return [check_result(dataset, record) for record in records]
 
 
-def dataset_checks(settings: Settings) -> list[dg.AssetChecksDefinition]:
-    """Check definitions, for every dataset that has a suite."""
-    return [_checks_of(dataset, settings) for dataset in quality.SUITES]
+def dataset_checks(settings: Settings, domains: Iterable[str]) -> list[dg.AssetChecksDefinition]:
+    """Check definitions, for every dataset of these domains that has a suite."""
+    chosen = {*domains, SHARED}
+    return [_checks_of(name, settings) for name in quality.SUITES if domain_of(name) in chosen]

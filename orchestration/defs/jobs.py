@@ -11,11 +11,11 @@ from dagster._core.storage.tags import PARTITION_NAME_TAG
 from orchestration.assets import COHORTS
 from orchestration.defs.warehouse import model_assets
 from orchestration.instance import add_cohorts
-from orchestration.naming import asset_key
+from orchestration.naming import SHARED, asset_key
 from pipelines.domains import DOMAINS, Domain
 from pipelines.sources import SOURCES
 
-__all__ = ["JOBS", "REPORTS", "SCHEDULES", "ingest"]
+__all__ = ["DOMAIN_JOBS", "OPTIONAL_JOBS", "REPORTS", "SCHEDULES", "ingest"]
 
 _TAGS = {"dagster/max_retries": "1", "dagster/retry_on_asset_or_op_failure": "false"}
 
@@ -70,10 +70,9 @@ REPORTS = {
 
 ingest = dg.define_asset_job(
     "ingest",
-    selection=dg.AssetSelection.assets(
-        asset_key("raw.world_files"),
-        *(asset_key(dataset) for source in SOURCES.values() for dataset in source.datasets),
-    ),
+    selection=dg.AssetSelection.groups(
+        *(f"{name}_raw" for name in (*DOMAINS, SHARED))
+    ).materializable(),
     description="Original files of every source, loaded into raw tables.",
     tags=_TAGS,
 )
@@ -104,26 +103,32 @@ def _standing_cohort(domain: Domain) -> dict[str, str]:
     return {PARTITION_NAME_TAG: COHORTS[domain.name].standing}
 
 
-domains = [
-    dg.define_asset_job(
+#: What the partition of a domain's job is, as the Launchpad shows it.
+_COHORT = (
+    "Its partition is a cohort: simulated people who were made together, with the same settings. "
+    "`{standing}` is the one that every home has; add a partition to make another, and the release "
+    "holds all of them."
+)
+
+#: The job of each domain.
+DOMAIN_JOBS = {
+    domain.name: dg.define_asset_job(
         domain.name,
         selection=_of_domain(domain),
         description=f"The {domain.name}, from original files ({', '.join(domain.sources)} ...) "
-        "to a published release.",
+        f"to a published release. {_COHORT.format(standing=COHORTS[domain.name].standing)}",
         # Runs of one domain wait for each other (`DAGSTER_YAML`): a release is refused while
         # another run is between a cohort's tables.
         tags={**_TAGS, "understudy/domain": domain.name, **_standing_cohort(domain)},
     )
     for domain in DOMAINS.values()
-]
-reports = [
+}
+OPTIONAL_JOBS = [
     dg.define_asset_job(
         name, selection=dg.AssetSelection.groups(group), description=text, tags=_TAGS
     )
     for name, (group, text) in REPORTS.items()
 ]
-
-JOBS = [ingest, *domains, *reports]
 
 
 def _weekly(domain: Domain, job: Any) -> dg.ScheduleDefinition:
@@ -146,4 +151,4 @@ def _weekly(domain: Domain, job: Any) -> dg.ScheduleDefinition:
     return weekly
 
 
-SCHEDULES = [_weekly(domain, job) for domain, job in zip(DOMAINS.values(), domains, strict=True)]
+SCHEDULES = {name: _weekly(DOMAINS[name], job) for name, job in DOMAIN_JOBS.items()}

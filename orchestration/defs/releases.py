@@ -2,7 +2,7 @@
 
 # No postponed annotations here: Dagster reads the types of a step when it is defined.
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -39,7 +39,7 @@ def _release_asset(domain: Domain, settings: Settings) -> dg.AssetsDefinition:
             dg.AssetSpec(
                 key,
                 deps=[asset_key(name) for name in domain.datasets()],
-                group_name=domain.name,
+                group_name=f"{domain.name}_reports",
                 tags={"domain": domain.name},
                 description="Lock file that pins one version of every published table of the "
                 f"{domain.name}, with its dataset card. `latest` moves only if every blocking "
@@ -91,6 +91,11 @@ def _release(
             "tables": _tables(release),
             "summary": dg.MetadataValue.json(summary),
             "card": dg.MetadataValue.md(release.card()),
+            "page": dg.MetadataValue.path(release.path.with_suffix(".md")),
+            "report": dg.MetadataValue.md(
+                f"`understudy report {release.name}@{release.version} --html` writes the page with "
+                "pictures"
+            ),
         },
         check_results=[
             dg.AssetCheckResult(
@@ -120,6 +125,6 @@ def _tables(release: Release) -> dg.TableMetadataValue:
     return table(pl.DataFrame(columns), rows=len(release.tables))
 
 
-def release_assets(settings: Settings) -> list[dg.AssetsDefinition]:
-    """Release assets, by domain."""
-    return [_release_asset(domain, settings) for domain in DOMAINS.values()]
+def release_assets(settings: Settings, domains: Iterable[str]) -> list[dg.AssetsDefinition]:
+    """Release assets of domains."""
+    return [_release_asset(DOMAINS[name], settings) for name in domains]

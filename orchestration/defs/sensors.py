@@ -23,7 +23,7 @@ warnings.filterwarnings("ignore", message=".*observable_source_asset", category=
 
 @dg.observable_source_asset(
     key=asset_key(ORIGINALS),
-    group_name=SHARED,
+    group_name=f"{SHARED}_raw",
     tags={"domain": SHARED},
     description="Original files on disk: names, sizes and modification times. Observe this asset "
     "after adding or replacing a file, or switch on the sensor `source_files`.",
@@ -72,6 +72,7 @@ def _failure_hook(settings: Settings) -> dg.SensorDefinition:
 
     @dg.run_failure_sensor(
         name="failure_webhook",
+        monitor_all_code_locations=True,
         default_status=dg.DefaultSensorStatus.RUNNING
         if address
         else dg.DefaultSensorStatus.STOPPED,

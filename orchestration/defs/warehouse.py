@@ -5,7 +5,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -102,8 +102,8 @@ def model_assets() -> dict[str, dg.AssetsDefinition]:
     return {group: _models(group) for group in warehouse.GROUPS}
 
 
-def configured_models(settings: Settings) -> list[dg.AssetsDefinition]:
-    """The dbt models; variables and macros are part of their code versions."""
+def configured_models(settings: Settings, domains: Iterable[str]) -> list[dg.AssetsDefinition]:
+    """The dbt models of domains; variables and macros are part of their code versions."""
     versions = warehouse.code_versions(settings, _manifest())
     condition = automation(settings)
 
@@ -111,7 +111,7 @@ def configured_models(settings: Settings) -> list[dg.AssetsDefinition]:
         version = versions[str(spec.metadata["dagster_dbt/unique_id"])]
         return spec.replace_attributes(code_version=version, automation_condition=condition)
 
-    return [models.map_asset_specs(configured) for models in model_assets().values()]
+    return [model_assets()[g].map_asset_specs(configured) for g in (_SHARED, *domains)]
 
 
 def _manifest() -> dict[str, Any]:

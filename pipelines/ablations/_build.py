@@ -92,9 +92,9 @@ def check_cases(
         )
         gaps = pl.col("ratings").list.eval(pl.element().is_null()).list.sum()
         if table == "series_cases":
-            own = pl.col("high").list.drop_nulls().list.len()
-            same = own == pl.col("low").list.drop_nulls().list.len()
-            gap = (gaps != own) | ~same | (own == 0)
+            rated = pl.col("high").list.drop_nulls().list.len()
+            same = rated == pl.col("low").list.drop_nulls().list.len()
+            gap = (gaps != rated) | ~same | (rated == 0)
         else:
             gap = gaps > 0
         broken["histories_are_there"] = frame.filter(gap | (history.list.len() == 0))
@@ -140,9 +140,9 @@ def _item_sets(inputs: Mapping[str, Snapshot], suite: Suite, rule: CaseRule) -> 
 
 
 def _series(inputs: Mapping[str, Snapshot], suite: Suite, rule: CaseRule) -> _Made:
-    wanted = suite.series if rule.series is None else rule.series
-    found = find_series(inputs["items"].read(), inputs["item_stats"].read(), suite, rule)
-    return found, {"wanted_series": wanted}
+    count = suite.series if rule.series is None else rule.series
+    series = find_series(inputs["items"].read(), inputs["item_stats"].read(), suite, rule)
+    return series, {"wanted_series": count}
 
 
 def _series_cases(inputs: Mapping[str, Snapshot], suite: Suite, rule: CaseRule) -> _Made:
@@ -155,8 +155,8 @@ def _series_cases(inputs: Mapping[str, Snapshot], suite: Suite, rule: CaseRule) 
 def _human_cases(inputs: Mapping[str, Snapshot], suite: Suite, rule: CaseRule) -> _Made:
     del suite
     columns = ["user_id", "item_id", "rating", "scale", "rated_at"]
-    made = human_cases(inputs["interactions"].read(columns), inputs["splits"].read(), rule)
-    return made.cases, {"human": {"scale": made.scale.name, "shares": made.distribution}}
+    sample = human_cases(inputs["interactions"].read(columns), inputs["splits"].read(), rule)
+    return sample.cases, {"human": {"scale": sample.scale.name, "shares": sample.distribution}}
 
 
 _MAKERS: dict[str, Callable[[Mapping[str, Snapshot], Suite, CaseRule], _Made]] = {

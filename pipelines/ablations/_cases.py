@@ -69,8 +69,8 @@ def series_cases(
     for name, members in series.group_by("series", maintain_order=True):
         series_key = hash_text(str(name[0]))
         inside = members.filter(~pl.col("held_out"))["item_id"].to_list()
-        asked = members.filter("held_out")["item_id"].item()
-        free = np.flatnonzero(~np.isin(ids, [*inside, asked]))
+        held_out = members.filter("held_out")["item_id"].item()
+        free = np.flatnonzero(~np.isin(ids, [*inside, held_out]))
         for draw in range(rule.draws):
             order = np.argsort(uniform(rule.seed, draw, series_key, keys), kind="stable")
             chosen = who[order[: rule.users]]
@@ -96,7 +96,7 @@ def series_cases(
                         "draw": [draw] * len(chosen),
                         "series": [str(name[0])] * len(chosen),
                         "persona_id": chosen.tolist(),
-                        "item_id": [asked] * len(chosen),
+                        "item_id": [held_out] * len(chosen),
                         **{
                             key: np.take_along_axis(values, mixed, axis=1).tolist()
                             for key, values in columns.items()
@@ -138,7 +138,7 @@ def human_cases(interactions: pl.DataFrame, splits: pl.DataFrame, rule: CaseRule
         raise ContractError("interactions must be on one scale", where=f"scale: {sorted(names)}")
     scale = SCALES[names[0]]
     joined = interactions.join(splits, on=["user_id", "item_id"], how="inner")
-    known = (
+    histories = (
         joined.filter(pl.col("split") == "train")
         .sort("user_id", "rated_at", "item_id")
         .group_by("user_id", maintain_order=True)
@@ -146,7 +146,7 @@ def human_cases(interactions: pl.DataFrame, splits: pl.DataFrame, rule: CaseRule
     )
     held = (
         joined.filter(pl.col("split") != "train")
-        .join(known.select("user_id"), on="user_id", how="semi")
+        .join(histories.select("user_id"), on="user_id", how="semi")
         .sort("item_id", "user_id")
     )
     if not held.height:
@@ -175,7 +175,7 @@ def human_cases(interactions: pl.DataFrame, splits: pl.DataFrame, rule: CaseRule
             .select("user_id", "item_id", "rating", "scale", draw=pl.lit(draw, pl.Int64))
             .with_columns(case=pl.int_range(pl.len(), dtype=pl.Int64))
         )
-    cases = pl.concat(frames).join(known, on="user_id", how="left", maintain_order="left")
+    cases = pl.concat(frames).join(histories, on="user_id", how="left", maintain_order="left")
     table = dict(shares.sort("rating").iter_rows())
     return HumanSample(
         cases.select(*_HUMAN), {f"{a:g}": float(table.get(a, 0.0)) for a in scale.answers}, scale

@@ -49,9 +49,9 @@ def stem_of(title: str) -> tuple[str, bool]:
     marked = noted is not None
     text = noted[1] if noted else _ALIAS.sub("", text)
     for pattern in (_SUBTITLE, _AND_THE):
-        found = pattern.match(text)
-        if found and not noted:
-            text, marked = found[1], True
+        match = pattern.match(text)
+        if match and not noted:
+            text, marked = match[1], True
             break
     for pattern in (_SPELLED, _TRAILING):
         shorter = pattern.sub("", text)
@@ -82,9 +82,9 @@ def find_series(
         ("title", _by_title),
         ("keyword", _by_keyword),
     ):
-        found = named(rated.join(taken, on="item_id", how="anti")).with_columns(basis=pl.lit(basis))
-        parts.append(found)
-        taken = pl.concat([taken, found.select("item_id")])
+        batch = named(rated.join(taken, on="item_id", how="anti")).with_columns(basis=pl.lit(basis))
+        parts.append(batch)
+        taken = pl.concat([taken, batch.select("item_id")])
     # Two ways to the same name make one series: the surer one stands.
     table = pl.concat(parts).join(rated.drop("keywords", strict=False), on="item_id")
     first = table.group_by("series", maintain_order=True).agg(pl.col("basis").first())

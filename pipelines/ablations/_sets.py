@@ -40,19 +40,19 @@ def worded_personas(personas: pl.DataFrame, wording: str, draw: int) -> pl.DataF
     if wording not in WORDINGS:
         hint = f"one of {', '.join(WORDINGS)}"
         raise ConfigError("no such wording of hand-made personas", where=wording, hint=hint)
-    found = personas.with_columns(user="persona_id")
+    worded = personas.with_columns(user="persona_id")
     if wording == OWN_WORDS:
-        return found
+        return worded
     half, _, text_only = wording.partition("-")
     if half in PARAPHRASE_DIGESTS:
-        found = restated_personas(found, half, draw)
+        worded = restated_personas(worded, half, draw)
     if text_only:
-        found = found.with_columns(
+        worded = worded.with_columns(
             *(pl.lit([], pl.List(pl.String)).alias(name) for name in ("likes", "dislikes")),
             *(pl.lit(None, pl.String).alias(name) for name in ("leniency", "manner")),
         )
     renamed = pl.col("persona_id").str.replace("persona:", f"persona:{wording}-", literal=True)
-    return found.with_columns(persona_id=renamed)
+    return worded.with_columns(persona_id=renamed)
 
 
 def wording_digest(wording: str) -> str:
@@ -74,23 +74,23 @@ def item_sets(
     """
     rated = item_stats.filter(pl.col("train_ratings") >= rule.least_ratings)
     pool = items.join(rated.select("item_id"), on="item_id", how="semi").sort("item_id")
-    known = SUITE_GENRES[suite.domain]
-    has = np.stack([pool["genres"].list.contains(g).to_numpy() for g in known], axis=1)
+    genres = SUITE_GENRES[suite.domain]
+    has = np.stack([pool["genres"].list.contains(g).to_numpy() for g in genres], axis=1)
     keys, ids = hash_ids(pool["item_id"]), pool["item_id"]
     frames = []
     for person in personas.iter_rows(named=True):
         order = uniform(rule.seed, hash_ids([person["persona_id"]])[0], keys)
         if person["suite"] == "genres":
-            own = has[:, known.index(person["group"])]
-            disliked = has[:, [known.index(g) for g in person["dislikes"]]].any(axis=1)
-            akin = [n for n, g in enumerate(known) if g not in person["dislikes"]]
-            wanted = {
-                "high": (own & ~disliked, rule.liked),
+            has_genre = has[:, genres.index(person["group"])]
+            disliked = has[:, [genres.index(g) for g in person["dislikes"]]].any(axis=1)
+            akin = [n for n, g in enumerate(genres) if g not in person["dislikes"]]
+            sides = {
+                "high": (has_genre & ~disliked, rule.liked),
                 "low": (disliked & ~has[:, akin].any(axis=1), rule.disliked),
             }
         else:
-            wanted = {person["group"]: (np.ones(pool.height, dtype=bool), rule.everything)}
-        for want, (mask, count) in wanted.items():
+            sides = {person["group"]: (np.ones(pool.height, dtype=bool), rule.everything)}
+        for want, (mask, count) in sides.items():
             rows = np.flatnonzero(mask)
             rows = rows[np.argsort(order[rows], kind="stable")[:count]]
             frames.append(

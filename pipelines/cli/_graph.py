@@ -46,6 +46,9 @@ def neighbours(
 ) -> None:
     """Show the items most similar to an item, with own or others' ratings, and why.
 
+    Examples:
+      understudy graph neighbours ml:1 --user ml-user:7
+
     JSON: {"release", "item", "title", "user", "scale", "weights": {"pathsim",
     "user_similarity", "cosine"}, "neighbours": [{"item_id", "title", "year",
     "rating", "rating_of": "own", "others" or null, "score", "parts", "basis":

@@ -45,6 +45,9 @@ def export(
     A control with random ratings is always among the raters. Keep key.json private and give
     each judge one page (it works offline in any browser) or one CSV sheet.
 
+    Examples:
+      understudy judge export --out ./sheets
+
     JSON: {"folder", "pages", "sheets", "key", "entries", "raters", "explained"}.
     """
     from pipelines.judge import draw_cases, export_questionnaire

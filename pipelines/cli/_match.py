@@ -109,10 +109,10 @@ def _match(context: PipelineContext, domain: str) -> dict[str, Any]:
 
 def _personality(context: PipelineContext, path: Path) -> dict[str, Any]:
     from pipelines import matching
+    from pipelines.plugins import closing
 
     settings = context.settings
-    matcher = matching.open_matcher(settings)
-    try:
+    with closing(matching.open_matcher(settings)) as matcher:
         known, rows = matching.personality_report(
             path,
             context.store.current("movies.items").read(),
@@ -120,10 +120,6 @@ def _personality(context: PipelineContext, path: Path) -> dict[str, Any]:
             settings.matching,
             graph=settings.graph,
         )
-    finally:
-        close = getattr(matcher, "close", None)
-        if close is not None:
-            close()
     return {
         "people": known.traits.height,
         "repeated": known.repeated,
@@ -131,16 +127,10 @@ def _personality(context: PipelineContext, path: Path) -> dict[str, Any]:
     }
 
 
-def _cell(figure: dict[str, float] | None) -> str:
-    if figure is None:
-        return ""
-    return f"{figure['value']:.3f}\n{figure['low']:.2f}..{figure['high']:.2f}"
-
-
 def _render(screen: Console, payload: dict[str, Any]) -> None:
     for name in dict.fromkeys(row["attribute"] for row in payload["figures"]):
         rows = [
-            (row["predictor"], *(_cell(row[f]) for f in _FIGURES))
+            (row["predictor"], *(row[f] for f in _FIGURES))
             for row in payload["figures"]
             if row["attribute"] == name
         ]
@@ -168,7 +158,7 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
 def _render_personality(screen: Console, payload: dict[str, Any]) -> None:
     names = list(next((r["errors"] for r in payload["rows"] if r["errors"]), {}))
     rows = [
-        (r["predictor"], r["users"], *(_cell((r["errors"] or {}).get(n)) for n in names))
+        (r["predictor"], r["users"], *((r["errors"] or {}).get(n) for n in names))
         for r in payload["rows"]
     ]
     screen.print(cli.table("by", "users", *names, rows=rows, numeric=["users", *names]))

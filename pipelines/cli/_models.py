@@ -56,6 +56,9 @@ def get(
 ) -> None:
     """Fetch a model and verify its pinned digests; an interrupted download resumes.
 
+    Examples:
+      understudy models get smollm2-135m
+
     JSON: {"name", "folder", "origin", "precision", "licence", "files": {name:
     sha256}, "size", "fetched_at"}.
     """

@@ -42,6 +42,10 @@ def write(
     Texts that a model wrote before an interruption are kept: the same command resumes there.
     Failed checks are listed and block everything downstream of the table.
 
+    Examples:
+      understudy personas write --cohort night-owls --n 200
+      understudy personas write --writer model --preview 3
+
     JSON: {"cohort", "personas", "seconds", "per_minute", "version", "writing", "checks":
     {"passed", "failed", "warned", "not_applicable"}, "sample": rows of the table}; of a preview
     {"cohort", "writer", "personas": rows of the table}; of a dry run as of `understudy run`.

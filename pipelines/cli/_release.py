@@ -393,6 +393,9 @@ def export(
     The folder also holds the dataset card, the terms and, if texts are left out,
     a script that adds them from your own release.
 
+    Examples:
+      understudy release export movies@latest --format recbole --out ./recbole
+
     JSON: {"release", "world", "format", "options", "left_out": {table:
     {"columns", "file", "key"}}, "files": {path: bytes}, "folder", "pushed"}.
     """

@@ -208,7 +208,10 @@ def emit(
 
 
 def table(*columns: str, rows: Iterable[Sequence[Any]] = (), numeric: Sequence[str] = ()) -> Table:
-    """A rich table in the house style; cells are text, counts (``1,234``) or None (empty).
+    """A rich table in the house style.
+
+    Cells are text, counts (``1,234``), figures (an object or a mapping with ``value``, ``low`` and
+    ``high``: the interval stands below the value) or None (empty).
 
     Cells wrap rather than lose text when the terminal is narrow; columns named in ``numeric`` are
     right-aligned and never wrap.
@@ -228,9 +231,16 @@ def table(*columns: str, rows: Iterable[Sequence[Any]] = (), numeric: Sequence[s
         else:
             out.add_column(name, overflow="fold")
     for row in rows:
-        cells = (f"{cell:,}" if isinstance(cell, int) else cell for cell in row)
-        out.add_row(*("" if cell is None else cell for cell in cells))
+        out.add_row(*map(_cell, row))
     return out
+
+
+def _cell(cell: Any) -> Any:
+    figure = cell if isinstance(cell, Mapping) else getattr(cell, "__dict__", {})
+    if "low" in figure:
+        value, low, high = (figure[name] for name in ("value", "low", "high"))
+        return f"{value:.3f}\n[{low:.2f}, {high:.2f}]" if value == value else "–"
+    return f"{cell:,}" if isinstance(cell, int) else "" if cell is None else cell
 
 
 def shown_outcomes(counts: Mapping[str, Any]) -> str:

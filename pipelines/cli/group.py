@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -194,7 +195,9 @@ def laid_out(command: Any) -> Any:
             part if part.startswith("Example") else " ".join(part.split())
             for part in text.split("\n\n")
         )
-        command.epilog = f"JSON{' '.join(shape.split())}" if mark else command.epilog
+        # Markup would take [value, low, high] for a style.
+        shape = re.sub(r"\[(?=[a-z#/@])", r"\\[", " ".join(shape.split()))
+        command.epilog = f"JSON{shape}" if mark else command.epilog
     for child in getattr(command, "commands", {}).values():
         laid_out(child)
     return command

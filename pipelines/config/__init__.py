@@ -16,7 +16,6 @@ from pipelines.config._data import (
     ProductsSettings,
     SteamData,
     TaxonomyData,
-    TraitSettings,
 )
 from pipelines.config._models import EngineSettings, ServingSettings
 from pipelines.config._sections import (
@@ -88,7 +87,6 @@ __all__ = [
     "TaxonomyData",
     "TmdbSettings",
     "TrainingSettings",
-    "TraitSettings",
     "TuningSettings",
     "WorldSettings",
     "explain_settings",

@@ -6,10 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from pipelines.config._base import Section, Share
-
-#: Upper ends of the first two of three tiers, as shares of all users.
-Ends = tuple[Share, Share]
+from pipelines.config._base import Section
 
 
 class AmazonData(Section):
@@ -116,38 +113,6 @@ class DataSettings(Section):
     )
     taxonomy: TaxonomyData = Field(default_factory=TaxonomyData, description="Category tree.")
     own: OwnData = Field(default_factory=OwnData, description="A data set of one's own.")
-
-
-class TraitSettings(Section):
-    """Tiers of human users (Agent4Rec 2.1.1, SimUSER 3.2.1 and appendix A)."""
-
-    activity: Ends = Field(
-        (0.6, 0.9),
-        description="Quantiles of users at which the low and the medium tier of activity end "
-        "(as in Agent4Rec's code).",
-    )
-    conformity: Ends = Field(
-        (0.25, 0.8),
-        description="Quantiles of the mean squared difference at which the high and the medium "
-        "tier of conformity end: small differences mean high conformity (as in Agent4Rec's code).",
-    )
-    diversity: Ends = Field(
-        (0.33, 0.66),
-        description="Quantiles of users at which the low and the medium tier of diversity and of "
-        "`diversity_80` end (as in Agent4Rec's code).",
-    )
-    pickiness: tuple[float, float] = Field(
-        (3.5, 4.5),
-        description="Mean ratings (on 1-5) from which a user is moderately picky and not picky; "
-        "below the first, extremely picky (SimUSER, appendix A).",
-    )
-
-    @field_validator("activity", "conformity", "diversity", "pickiness")
-    @classmethod
-    def _ascending(cls, ends: tuple[float, float]) -> tuple[float, float]:
-        if not ends[0] < ends[1]:
-            raise ValueError("the first end must be below the second")
-        return ends
 
 
 class BooksSettings(Section):

@@ -369,15 +369,6 @@ class GraphSettings(Section):
         0.25, ge=0, le=10, description="Weight of the cosine of node embeddings (SimUSER D)."
     )
     k: int = Field(3, ge=1, le=1000, description="Items retrieved per query (k2 of SimUSER D).")
-    top_k: int = Field(
-        50, ge=1, le=1000, description="Neighbours per item in the table of similar items (count)."
-    )
-    raters_per_item: int = Field(
-        5000,
-        ge=1,
-        description="Maximum raters per item counted in the table of similar items (sampled by "
-        "hash).",
-    )
 
 
 class QualitySettings(Section):
@@ -568,24 +559,6 @@ class TuningSettings(Section):
         description="Base model: `none` trains a small one from random weights; else a folder or "
         "the name of a fetched checkpoint, which is adapted by LoRA.",
     )
-    hold_out_users: Share = Field(
-        0.1, description="Share of people, by hash, who are in no training row."
-    )
-    hold_out_items: Share = Field(
-        0.05, description="Share of items, by hash, that are in no training row."
-    )
-    window: int = Field(
-        56, ge=2, le=80, description="Lines per training window and per history (count)."
-    )
-    cuts: int = Field(
-        6,
-        ge=1,
-        le=64,
-        description="Passes that cut the ratings into windows at different positions; each has "
-        "every training rating once (count).",
-    )
-    width: int = Field(64, ge=16, le=512, multiple_of=16, description="Width of the model.")
-    layers: int = Field(2, ge=1, le=12, description="Layers of the model (count).")
     steps: int = Field(4_000, ge=1, description="Maximum optimiser steps (count).")
     batch: int = Field(
         4, ge=1, description="Contexts of 1,024 tokens per step (count), in windows."
@@ -597,16 +570,6 @@ class TuningSettings(Section):
     every: int = Field(
         150, ge=1, description="Steps between evaluations of the validation loss (count)."
     )
-    looked_at: int = Field(
-        2_000,
-        ge=1,
-        description="Validation ratings per evaluation, all those of sampled people "
-        "(count, approximate).",
-    )
-    patience: int = Field(
-        4, ge=1, description="Evaluations without a lower loss after which training stops (count)."
-    )
-    seed: int = Field(23, ge=0, description="Seed of windows, weights, order and dropout.")
 
 
 class SurrogateSettings(Section):
@@ -621,14 +584,6 @@ class SurrogateSettings(Section):
         None,
         description="Rater whose scores are learned (the column `rater`); default: the only rater.",
     )
-    rank: int = Field(32, ge=1, le=256, description="Factors of personas and items (count).")
-    sweeps: int = Field(15, ge=1, le=200, description="Maximum passes over the pairs (count).")
-    hold_out_personas: Share = Field(
-        0.1, description="Share of personas, by hash, whose pairs are all held out."
-    )
-    hold_out_items: Share = Field(
-        0.05, description="Share of items, by hash, whose pairs are all held out."
-    )
     rounds: int = Field(
         0,
         ge=0,
@@ -639,7 +594,6 @@ class SurrogateSettings(Section):
     visited: int = Field(
         5_000, ge=100, le=10_000_000, description="States per round (count, approximate)."
     )
-    seed: int = Field(29, ge=0, description="Seed of the held-out sets and the visits.")
     snapshot: str = Field(
         "latest",
         pattern=r"^(latest|[0-9a-f]{16})$",

@@ -24,7 +24,6 @@ from pipelines.config._data import (
     DataSettings,
     GamesSettings,
     ProductsSettings,
-    TraitSettings,
 )
 from pipelines.config._models import EngineSettings, ServingSettings
 from pipelines.config._sections import (
@@ -67,6 +66,11 @@ _REPLACED = {
             *("training.components", "training.retrieved", "surrogate.hold_out_pairs"),
             *("dialogue.delta", "dialogue.types", "dialogue.question_cost"),
             *("graph.max_path_length", "matching.temperature", "runtime.embed_batch"),
+            *("graph.top_k", "graph.raters_per_item", "traits", "surrogate.rank", "surrogate.seed"),
+            *("surrogate.sweeps", "surrogate.hold_out_personas", "surrogate.hold_out_items"),
+            *("surrogate.seed",),
+            *("tuning.window", "tuning.cuts", "tuning.width", "tuning.layers", "tuning.looked_at"),
+            *("tuning.patience", "tuning.seed", "tuning.hold_out_users", "tuning.hold_out_items"),
         ),
         "leave it out: it is what its default was",
     ),
@@ -95,7 +99,6 @@ class Settings(BaseSettings):
     world: WorldSettings = Field(default_factory=WorldSettings)
     ingest: IngestSettings = Field(default_factory=IngestSettings)
     splits: SplitSettings = Field(default_factory=SplitSettings)
-    traits: TraitSettings = Field(default_factory=TraitSettings)
     books: BooksSettings = Field(default_factory=BooksSettings)
     games: GamesSettings = Field(default_factory=GamesSettings)
     products: ProductsSettings = Field(default_factory=ProductsSettings)

@@ -272,7 +272,7 @@ class ItemSimilarity(Model):
     path_counts: pl.List(pl.Int64) = column("Instances of each meta-path (count).")
     basis: pl.String = column(
         "Basis of the score: `embedding` if no path joins the two items, so that only the cosine "
-        "counts; `sampled paths` if one has more than `graph.raters_per_item` raters, of which "
+        "counts; `sampled paths` if one has more than 5,000 raters, of which "
         "that many were sampled.",
         isin=["paths", "sampled paths", "embedding"],
     )

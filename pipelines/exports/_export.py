@@ -72,12 +72,12 @@ def left_out(release: Release, *, texts: bool = False) -> dict[str, tuple[str, .
     """Columns of a release whose texts are not exported, by table; none of a generated world."""
     if texts or release.world.startswith("sample"):
         return {}
-    found = {}
+    omitted = {}
     for table, lock in release.tables.items():
         schema = {c["name"] for c in release.snapshot(table).manifest.schema}
         if columns := tuple(c for c in _TEXTS.get(lock.dataset, ()) if c in schema):
-            found[table] = columns
-    return found
+            omitted[table] = columns
+    return omitted
 
 
 def export_release(

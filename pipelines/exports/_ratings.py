@@ -70,8 +70,8 @@ def write_recbole(export: Export) -> None:
     ratings have no time, and no ``split`` either.
     """
     name = export.release.name
-    whole = _items(export)
-    schema = whole.collect_schema()
+    items = _items(export)
+    schema = items.collect_schema()
     texts = [c for c in ("overview", "description") if c in schema]
     item = {
         "item_id:token": _token("item_id"),
@@ -80,13 +80,13 @@ def write_recbole(export: Export) -> None:
         "genres:token_seq": pl.col("genres").list.eval(_token("")).list.join(" "),
         **{f"{c}:token_seq": _words(c) for c in texts},
     }
-    _tabs(export, f"{name}.item", whole.select(**item))
+    _tabs(export, f"{name}.item", items.select(**item))
     users = _users(export)
     kinds = {"age": "float"}
     more = [c for c in users.collect_schema().names() if c != "user_id"]
     user = {f"{c}:{kinds.get(c, 'token')}": pl.col(c) if c in kinds else _token(c) for c in more}
     _tabs(export, f"{name}.user", users.select(**{"user_id:token": _token("user_id"), **user}))
-    found = _ratings(export)
+    ratings = _ratings(export)
     inter = {
         "user_id:token": _token("user_id"),
         "item_id:token": _token("item_id"),
@@ -94,11 +94,11 @@ def write_recbole(export: Export) -> None:
     }
     if export.options.users == "people":
         inter |= {"timestamp:float": pl.col("timestamp"), "split:token": pl.col("split")}
-    _tabs(export, f"{name}.inter", found.select(**inter))
+    _tabs(export, f"{name}.inter", ratings.select(**inter))
     if "graph_triples" in export.release.tables:
         domain = export.release.tables["items"].dataset.partition(".")[0]
-        made = write_graph(public_facts(export), export.folder, name, domain=domain)
-        add(made.triples)
+        graph = write_graph(public_facts(export), export.folder, name, domain=domain)
+        add(graph.triples)
     if "items" in export.left_out:
         export.ids["items"] = {"file": f"{name}.item", "key": "item_id:token"}
 
@@ -111,10 +111,10 @@ def write_lenskit(export: Export) -> None:
     """
     folder = export.folder / "dataset"
     folder.mkdir()
-    whole = _items(export).sort("item_id")
-    schema = whole.collect_schema()
-    wanted = ("title", "year", "genres", "overview", "description")
-    items = whole.select("item_id", *(c for c in wanted if c in schema))
+    catalogue = _items(export).sort("item_id")
+    schema = catalogue.collect_schema()
+    names = ("title", "year", "genres", "overview", "description")
+    items = catalogue.select("item_id", *(c for c in names if c in schema))
     users = _users(export).sort("user_id")
     numbers = [
         frame.select(f"{kind}_id")
@@ -132,11 +132,11 @@ def write_lenskit(export: Export) -> None:
         times = {"timestamp": pl.col("timestamp").cast(pl.Int64), "split": pl.col("split")}
     # LensKit wants the rows by user and item number: the order of our keys, which are sorted alike.
     coordinates = ratings.select("user_num", "item_num", pl.col("rating"), **times)
-    made = {"user": users, "item": items, "rating": coordinates.set_sorted("user_num")}
-    for kind, frame in made.items():
+    entities = {"user": users, "item": items, "rating": coordinates.set_sorted("user_num")}
+    for kind, frame in entities.items():
         _parquet(folder / f"{kind}.parquet", frame)
     kinds: dict[str, dict[str, Any]] = {}
-    for kind, frame in made.items():
+    for kind, frame in entities.items():
         columns = frame.collect_schema()
         kinds[kind] = {
             column: {"layout": "list" if isinstance(dtype, pl.List) else "scalar"}

@@ -121,8 +121,8 @@ def write_croissant(export: Export) -> None:
         "url": f"urn:understudy:{release}",
         "version": _semantic(release.version),
         "datePublished": release.created_at,
-        "license": [one.url or one.name for one in named.values()] or ["TERMS.md"],
-        "citeAs": "\n".join(one.citation for one in named.values() if one.citation)
+        "license": [licence.url or licence.name for licence in named.values()] or ["TERMS.md"],
+        "citeAs": "\n".join(licence.citation for licence in named.values() if licence.citation)
         or f"Understudy, release {release}",
         "creator": {"@type": "sc:Organization", "name": "Understudy"},
         "keywords": ["recommender systems", "simulated users", "personas"],
@@ -164,7 +164,7 @@ def push_to_hub(folder: Path, repository: str, release: Release, *, permitted: b
         raise missing_package(error, where="--push") from error
     hub = HfApi(token=token)
     try:
-        made = hub.create_repo(repository, repo_type="dataset", private=True, exist_ok=True)
+        address = hub.create_repo(repository, repo_type="dataset", private=True, exist_ok=True)
         hub.upload_folder(
             repo_id=repository, folder_path=folder, repo_type="dataset",
             commit_message=f"{release}",
@@ -175,7 +175,7 @@ def push_to_hub(folder: Path, repository: str, release: Release, *, permitted: b
             where=repository,
             hint="the export is on disk",
         ) from error
-    return str(made)
+    return str(address)
 
 
 def _write_tables(export: Export) -> list[_Part]:
@@ -217,9 +217,9 @@ def public_facts(export: Export) -> pl.LazyFrame:
             if edge.inverse:
                 hidden.append((edge.tail_type, edge.inverse, edge.head_type))
     columns = ["head_type", "relation", "tail_type"]
-    known = pl.LazyFrame(hidden, schema=dict.fromkeys(columns, pl.String), orient="row")
+    excluded = pl.LazyFrame(hidden, schema=dict.fromkeys(columns, pl.String), orient="row")
     triples = export.release.snapshot("graph_triples").scan()
-    return triples.join(known, on=columns, how="anti", maintain_order="left")
+    return triples.join(excluded, on=columns, how="anti", maintain_order="left")
 
 
 def _semantic(version: str) -> str:

@@ -122,16 +122,16 @@ def _nodes(
     rated: Mapping[EdgeType, tuple[pl.Series, Codes]],
 ) -> dict[str, pl.Series]:
     """Ids per node type, ascending."""
-    found: dict[str, list[pl.Series]] = {"User": [train.users], item_type: [train.items]}
+    by_type: dict[str, list[pl.Series]] = {"User": [train.users], item_type: [train.items]}
     for edge, frame in columns.items():
-        found.setdefault(edge.head_type, []).append(frame["head"])
-        found.setdefault(edge.tail_type, []).append(frame["tail"])
+        by_type.setdefault(edge.head_type, []).append(frame["head"])
+        by_type.setdefault(edge.tail_type, []).append(frame["tail"])
     for edge, (ids, _) in rated.items():
         kind = edge.tail_type if edge.head_type == "User" else edge.head_type
-        found.setdefault(kind, []).append(ids)
+        by_type.setdefault(kind, []).append(ids)
     return {
         kind: pl.concat([part.alias("id") for part in parts]).unique().sort()
-        for kind, parts in found.items()
+        for kind, parts in by_type.items()
     }
 
 

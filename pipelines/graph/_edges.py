@@ -71,11 +71,11 @@ def training(
         engine="streaming"
     )
     train = _training_rows(schema, interactions, coded, parts, len(items))
-    kept = coded.filter(pl.Series(train))
-    if not kept.height:
+    rows = coded.filter(pl.Series(train))
+    if not rows.height:
         raise ContractError("there is no training interaction", where=f"{schema.domain}.splits")
-    order = np.argsort(_key(kept, len(items)), kind="stable")
-    column = {name: kept[name].to_numpy()[order] for name in kept.columns}
+    order = np.argsort(_key(rows, len(items)), kind="stable")
+    column = {name: rows[name].to_numpy()[order] for name in rows.columns}
     return Training(
         users=users,
         items=items,
@@ -139,8 +139,8 @@ def attribute_edges(
     if edge.node:
         edges = edges.with_columns(tail=pl.format(f"{edge.node}:{{}}", "tail"))
     else:
-        known = _distinct(tables["items"].lazy(), "item_id").to_frame("tail")
-        edges = edges.join(known, on="tail", how="semi").filter(pl.col("head") != pl.col("tail"))
+        item_ids = _distinct(tables["items"].lazy(), "item_id").to_frame("tail")
+        edges = edges.join(item_ids, on="tail", how="semi").filter(pl.col("head") != pl.col("tail"))
     return edges.unique()
 
 
@@ -202,12 +202,12 @@ def _rescaled(names: Sequence[str]) -> pl.Expr:
 
 
 def _flags(schema: DomainSchema, interactions: pl.LazyFrame) -> tuple[str, ...]:
-    there = interactions.collect_schema().names()
+    columns = interactions.collect_schema().names()
     flags: list[str] = []
     for edge in schema.edges:
         if edge.origin != "interactions" or edge.where in {"all", "liked", "disliked"}:
             continue
-        if edge.where in there:
+        if edge.where in columns:
             flags.append(edge.where)
         elif not edge.optional:
             raise ContractError(

@@ -42,7 +42,7 @@ def escape(text: str) -> str:
     >>> escape('100% "new" name')
     '100%25 %22new%22 name'
     """
-    return _PATTERN.sub(lambda found: quote(found[0], safe=""), text)
+    return _PATTERN.sub(lambda match: quote(match[0], safe=""), text)
 
 
 def write_recbole(
@@ -66,8 +66,8 @@ def write_recbole(
     Raises ContractError if there is nothing to write, StoreError if the files can't be written.
     """
     schema = load_schema(domain)
-    wanted = [edge for edge in schema.edges if users or edge.origin == "items"]
-    facts = _forward(triples, wanted).collect(engine="streaming")
+    edge_types = [edge for edge in schema.edges if users or edge.origin == "items"]
+    facts = _forward(triples, edge_types).collect(engine="streaming")
     if not facts.height:
         raise ContractError(
             "no facts to write", where=f"{domain}.graph_triples", hint="try with users (--users)"
@@ -190,8 +190,8 @@ def write_bytes(path: Path, content: bytes) -> Path:
 def _forward(triples: pl.DataFrame | pl.LazyFrame, edges: Collection[EdgeType]) -> pl.LazyFrame:
     """Triples of some edge types in their own direction."""
     columns = ["head_type", "relation", "tail_type"]
-    wanted = [(e.head_type, e.relation, e.tail_type) for e in edges]
-    types = pl.LazyFrame(wanted, schema=dict.fromkeys(columns, pl.String), orient="row")
+    selected = [(e.head_type, e.relation, e.tail_type) for e in edges]
+    types = pl.LazyFrame(selected, schema=dict.fromkeys(columns, pl.String), orient="row")
     return triples.lazy().join(types, on=columns, how="semi")
 
 
@@ -203,7 +203,7 @@ def _around(edges: pl.LazyFrame, node: str, hops: int, max_nodes: int) -> tuple[
     )
     frontier, truncated = taken, False
     for hop in range(1, hops + 1):
-        found = (
+        reached = (
             both.join(frontier.lazy().select(here="id"), on="here", how="semi")
             .join(taken.lazy().select(there="id"), on="there", how="anti")
             .group_by("there")
@@ -212,8 +212,8 @@ def _around(edges: pl.LazyFrame, node: str, hops: int, max_nodes: int) -> tuple[
             .collect(engine="streaming")
         )
         room = max_nodes - taken.height
-        truncated |= found.height > room
-        frontier = found.head(room).select(id="there", hop=pl.lit(hop, pl.Int64))
+        truncated |= reached.height > room
+        frontier = reached.head(room).select(id="there", hop=pl.lit(hop, pl.Int64))
         taken = pl.concat([taken, frontier])
         if not frontier.height:
             break
@@ -222,9 +222,9 @@ def _around(edges: pl.LazyFrame, node: str, hops: int, max_nodes: int) -> tuple[
 
 def _type_of(edges: pl.LazyFrame, node: str) -> str | None:
     for side in ("head", "tail"):
-        found = edges.filter(pl.col(side) == node).select(kind=f"{side}_type").head(1).collect()
-        if found.height:
-            return str(found["kind"][0])
+        matches = edges.filter(pl.col(side) == node).select(kind=f"{side}_type").head(1).collect()
+        if matches.height:
+            return str(matches["kind"][0])
     return None
 
 

@@ -214,16 +214,16 @@ def _sample_raters(
         keys, tails = hashes[edge][part.head[among]], part.tail[among]
         order = np.lexsort((keys, tails))
         ends = np.cumsum(counts[many])
-        found = keys[order][ends - counts[many] + limit - 1]
-        for name, bound in zip(part.tails.gather(many), found.tolist(), strict=True):
+        cutoffs = keys[order][ends - counts[many] + limit - 1]
+        for name, bound in zip(part.tails.gather(many), cutoffs.tolist(), strict=True):
             bounds[name] = min(bound, bounds.get(name, bound))
     for edge in rated if bounds else ():
         part = edges[edge]
         highest = np.iinfo(np.uint64).max
         bound = np.array([bounds.get(name, highest) for name in part.tails], dtype=np.uint64)
         users = hashes[edge] if edge in hashes else _user_hashes(edge, part)
-        kept = users[part.head] <= bound[part.tail]
-        edges[edge] = replace(part, head=part.head[kept], tail=part.tail[kept])
+        within = users[part.head] <= bound[part.tail]
+        edges[edge] = replace(part, head=part.head[within], tail=part.tail[within])
     return frozenset(bounds)
 
 

@@ -47,8 +47,8 @@ class Catalogue:
     def of(cls, items: pl.DataFrame, ids: pl.Series) -> Catalogue:
         """Titles in the order of `ids`; an item that the table lacks is called by its id."""
         year = pl.col("year").cast(pl.Int64) if "year" in items.columns else pl.lit(None, pl.Int64)
-        known = items.select(pl.col("item_id").alias("id"), "title", year.alias("year"))
-        frame = ids.to_frame("id").join(known, on="id", how="left", maintain_order="left")
+        titled = items.select(pl.col("item_id").alias("id"), "title", year.alias("year"))
+        frame = ids.to_frame("id").join(titled, on="id", how="left", maintain_order="left")
         titles = frame.select(pl.col("title").fill_null(pl.col("id")))["title"].to_list()
         return cls(titles, frame["year"].to_list())
 
@@ -79,13 +79,13 @@ class Ratings:
             joined = heads * items + matrix.indices
             pairs, given = self._pairs(index, interactions.lazy(), names)
             at = np.minimum(joined.searchsorted(pairs), len(joined) - 1)
-            there = joined[at] == pairs
-            values[at[there]] = given[there]
+            matched = joined[at] == pairs
+            values[at[matched]] = given[matched]
         self._starts, self._items, self._values = matrix.indptr, matrix.indices, values
-        known = ~np.isnan(values)
-        rated = matrix.indices[known]
+        present = ~np.isnan(values)
+        rated = matrix.indices[present]
         self.sums: Floats = np.asarray(
-            np.bincount(rated, values[known], minlength=items), dtype=np.float64
+            np.bincount(rated, values[present], minlength=items), dtype=np.float64
         )
         self.counts: npt.NDArray[np.intp] = np.bincount(rated, minlength=items)
 
@@ -96,10 +96,10 @@ class Ratings:
         pairs += self._items
         out = np.full(len(users), np.nan)
         if len(pairs):
-            wanted = users * width + items
-            at = np.minimum(pairs.searchsorted(wanted), len(pairs) - 1)
-            there = (users >= 0) & (pairs[at] == wanted)
-            out[there] = self._values[at[there]]
+            keys = users * width + items
+            at = np.minimum(pairs.searchsorted(keys), len(pairs) - 1)
+            matched = (users >= 0) & (pairs[at] == keys)
+            out[matched] = self._values[at[matched]]
         return out
 
     def _pairs(
@@ -174,10 +174,10 @@ class ReleaseTables:
     @property
     def settings(self) -> GraphSettings:
         """The graph settings that the release was made with; the default ones for frames."""
-        made: Any = getattr(self._source, "settings", {})
-        section = made.get("graph", {}) if isinstance(made, Mapping) else {}
-        known = {key: section[key] for key in GraphSettings.model_fields if key in section}
-        return GraphSettings.model_validate(known)
+        recorded: Any = getattr(self._source, "settings", {})
+        section = recorded.get("graph", {}) if isinstance(recorded, Mapping) else {}
+        values = {key: section[key] for key in GraphSettings.model_fields if key in section}
+        return GraphSettings.model_validate(values)
 
 
 def unit_vectors(embeddings: pl.DataFrame | None, ids: pl.Series) -> npt.NDArray[np.float32] | None:
@@ -194,11 +194,11 @@ def unit_vectors(embeddings: pl.DataFrame | None, ids: pl.Series) -> npt.NDArray
             f"vectors have different lengths ({', '.join(map(str, sorted(lengths)))})",
             where="item_embeddings",
         )
-    known = embeddings.select(_code("item_id", ids).alias("at"), "vector").drop_nulls("at")
+    placed = embeddings.select(_code("item_id", ids).alias("at"), "vector").drop_nulls("at")
     out = np.zeros((len(ids), int(lengths[0])), dtype=np.float32)
-    rows = known["vector"].list.to_array(int(lengths[0])).to_numpy().astype(np.float32)
+    rows = placed["vector"].list.to_array(int(lengths[0])).to_numpy().astype(np.float32)
     norms = np.linalg.norm(rows.astype(np.float64), axis=1)
-    out[known["at"].to_numpy()] = rows / np.where(norms > 0, norms, 1.0)[:, None]
+    out[placed["at"].to_numpy()] = rows / np.where(norms > 0, norms, 1.0)[:, None]
     return out
 
 
@@ -389,8 +389,8 @@ class GraphMemory:
         ContractError
             If the user or item is unknown, naming it, or `k` is below 1.
         """
-        found = self.retrieve_many([user], [item], k)
-        codes = found.items[0][found.items[0] >= 0].tolist()
+        nearby = self.retrieve_many([user], [item], k)
+        codes = nearby.items[0][nearby.items[0] >= 0].tolist()
         out = []
         for rank, (code, shares) in enumerate(
             zip(codes, path_shares(self._base, self._item(item), codes), strict=True)
@@ -398,17 +398,17 @@ class GraphMemory:
             rating, mine, pathsim, similar, cosine = (
                 _number(values[0, rank])
                 for values in (
-                    found.rating, found.own, found.pathsim, found.user_similarity, found.cosine
+                    nearby.rating, nearby.own, nearby.pathsim, nearby.user_similarity, nearby.cosine
                 )
             )  # fmt: skip
             out.append(
                 Neighbour(
-                    item_id=str(found.ids[code]),
+                    item_id=str(nearby.ids[code]),
                     title=self._catalogue.titles[code],
                     year=self._catalogue.years[code],
                     rating=rating,
                     rating_of=None if rating is None else "own" if mine else "others",
-                    score=float(found.score[0, rank]),
+                    score=float(nearby.score[0, rank]),
                     parts=Parts(pathsim or 0.0, similar, cosine),
                     basis="paths" if pathsim else "user" if similar else "embedding",
                     paths=shares,
@@ -434,18 +434,18 @@ class GraphMemory:
             If a user or item is unknown, naming it, `k` is below 1, the arguments differ in length
             or a memory is of another graph.
         """
-        wanted = self._settings.k if k is None else k
-        if wanted < 1:
-            raise ContractError("at least one neighbour must be requested", where=f"k={wanted}")
+        count = self._settings.k if k is None else k
+        if count < 1:
+            raise ContractError("at least one neighbour must be requested", where=f"k={count}")
         readers, reader_of, codes = self._readers(users, items, memories)
-        found, values = search_many(self._base, self._settings, readers, reader_of, codes, wanted)
-        query, rank = np.nonzero(found >= 0)
-        ratings, own = self._ratings_of(readers, reader_of[query], found[query, rank])
-        rating, mine = np.full(found.shape, np.nan), np.zeros(found.shape, dtype=np.bool_)
-        rating[query, rank], mine[query, rank] = ratings, own
+        nearest, values = search_many(self._base, self._settings, readers, reader_of, codes, count)
+        query, rank = np.nonzero(nearest >= 0)
+        ratings, by_user = self._ratings_of(readers, reader_of[query], nearest[query, rank])
+        rating, mine = np.full(nearest.shape, np.nan), np.zeros(nearest.shape, dtype=np.bool_)
+        rating[query, rank], mine[query, rank] = ratings, by_user
         score, pathsim, similar, cosine = values
         ids = self._base.index.ids(self._base.index.item_type)
-        return Neighbours(found, score, rating, mine, pathsim, similar, cosine, ids)
+        return Neighbours(nearest, score, rating, mine, pathsim, similar, cosine, ids)
 
     def user_similarity(
         self,
@@ -492,17 +492,17 @@ class GraphMemory:
         self, readers: Sequence[Reader], reader_of: Codes, items: Codes
     ) -> tuple[Floats, npt.NDArray[np.bool_]]:
         """Ratings of pairs, and whether they are the reader's own; NaN for unrated items."""
-        known = self._ratings
+        pooled = self._ratings
         out = np.full(len(items), np.nan)
-        np.divide(known.sums[items], known.counts[items], out=out, where=known.counts[items] > 0)
+        np.divide(pooled.sums[items], pooled.counts[items], out=out, where=pooled.counts[items] > 0)
         users = np.asarray([-1 if r.user is None else r.user for r in readers], dtype=np.intp)
-        given = known.own_of(users[reader_of], items)
+        given = pooled.own_of(users[reader_of], items)
         for at, reader in enumerate(readers):
             latest = reader.acts.ratings if reader.acts else {}
             for pair in np.flatnonzero(reader_of == at).tolist() if latest else ():
                 given[pair] = latest.get(int(items[pair]), given[pair])
-        own = ~np.isnan(given)
-        return np.where(own, given, out), own
+        rated = ~np.isnan(given)
+        return np.where(rated, given, out), rated
 
     def __repr__(self) -> str:
         index = self._base.index
@@ -598,8 +598,8 @@ class GraphMemory:
         settings = settings or GraphSettings()
         paths = paths or load_metapaths(domain)
         kind = paths.items[0].start_type
-        known = {kind: items["item_id"].to_list(), "User": list(users)}
-        index = GraphIndex.from_triples(triples, domain, nodes=known)
+        nodes = {kind: items["item_id"].to_list(), "User": list(users)}
+        index = GraphIndex.from_triples(triples, domain, nodes=nodes)
         ids = index.ids(kind)
         return cls(
             PathCounts(index, paths, unit_vectors(embeddings, ids)),

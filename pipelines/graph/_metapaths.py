@@ -93,14 +93,14 @@ def load_metapaths(domain: str, max_length: int = MAX_LENGTH) -> MetaPaths:
             "no meta-paths for this domain", where=domain, hint=f"one of {', '.join(content)}"
         )
     every = parse_metapaths(load_schema(domain), content[domain])
-    kept = MetaPaths(
+    selected = MetaPaths(
         domain,
         tuple(path for path in every.items if len(path) <= max_length),
         tuple(path for path in every.users if len(path) <= max_length),
     )
-    if not kept.items:
+    if not selected.items:
         raise ConfigError(f"no meta-path of {domain} is that short", where=f"length {max_length}")
-    return kept
+    return selected
 
 
 def parse_metapaths(
@@ -166,13 +166,13 @@ def _walk(
     return tuple(steps)
 
 
-def _named(schema: DomainSchema, line: Mapping[str, Any], known: frozenset[str]) -> str:
+def _named(schema: DomainSchema, line: Mapping[str, Any], allowed: frozenset[str]) -> str:
     name = str(line.get("name") or "")
     if not name:
         raise ConfigError("a meta-path has no name", where=f"meta-paths of {schema.domain}")
-    unknown = sorted(set(line) - known)
+    unknown = sorted(set(line) - allowed)
     if unknown:
-        raise _wrong(schema, name, f"has unknown keys {unknown}", f"keys: {sorted(known)}")
+        raise _wrong(schema, name, f"has unknown keys {unknown}", f"keys: {sorted(allowed)}")
     return name
 
 

@@ -102,8 +102,10 @@ def joined_blocks(
             matrices[n].shape[1],
         )
     for n in set(same) - set(held):
-        own = matrices[n]
-        blocks[n] = Block(own.indices, own.data, own.indptr[:-1], own.indptr[1:], 0, own.shape[1])
+        half = matrices[n]
+        blocks[n] = Block(
+            half.indices, half.data, half.indptr[:-1], half.indptr[1:], 0, half.shape[1]
+        )
     numbers = {n: at for at, n in enumerate(held)}
     return matrix, tuple(blocks[n] for n in same), tuple(numbers.get(n, -1) for n in same)
 
@@ -233,8 +235,8 @@ class PathCounts:
         """Cosines of pairs of items, NaN where either has no embedding; of shape (pairs,)."""
         assert self.vectors is not None
         assert self.embedded is not None
-        here, there = self.vectors[items], self.vectors[others]
-        out = np.einsum("ij,ij->i", here.astype(np.float64), there.astype(np.float64))
+        left, right = self.vectors[items], self.vectors[others]
+        out = np.einsum("ij,ij->i", left.astype(np.float64), right.astype(np.float64))
         np.clip(out, -1.0, 1.0, out=out)
         out[~(self.embedded[items] & self.embedded[others])] = np.nan
         return np.asarray(out)
@@ -260,13 +262,13 @@ class PathCounts:
 
     def neighbours(self, step: int, node: int) -> Codes:
         """Nodes that an encoded step leads to from a node, ascending; none if it is new."""
-        known = self._adjacency.get(step)
-        if known is None:
+        cached = self._adjacency.get(step)
+        if cached is None:
             edge = self.index.schema.edges[step >> 1]
-            there = Step(edge.head_type, edge.relation, edge.tail_type, edge, False)
-            matrix = self.index.step_matrix(there.inverse if step & 1 else there)
-            known = self._adjacency[step] = (matrix.indptr, matrix.indices)
-        indptr, indices = known
+            forward = Step(edge.head_type, edge.relation, edge.tail_type, edge, False)
+            matrix = self.index.step_matrix(forward.inverse if step & 1 else forward)
+            cached = self._adjacency[step] = (matrix.indptr, matrix.indices)
+        indptr, indices = cached
         if node + 1 >= len(indptr):
             return indices[:0]
         return indices[indptr[node] : indptr[node + 1]]
@@ -309,14 +311,14 @@ class PathCounts:
 
 def _walks(paths: MetaPaths, item_type: str) -> tuple[Walk, ...]:
     """Every distinct walk from items that a path needs."""
-    found: list[Walk] = []
+    walks: list[Walk] = []
     for path in paths.items:
-        found += [path.left, path.right]
+        walks += [path.left, path.right]
     for path in paths.users:
-        found.append(path.right)
+        walks.append(path.right)
         if len(path.left) > 1 and path.left[0].tail_type == item_type:
-            found.append(path.left[1:])
-    return tuple(dict.fromkeys(found))
+            walks.append(path.left[1:])
+    return tuple(dict.fromkeys(walks))
 
 
 def _total(index: GraphIndex, paths: Iterable[MetaPath], size: int, side: str = "left") -> Vector:
@@ -387,13 +389,13 @@ def user_walks(base: PathCounts, user: int, acts: Acts | None) -> UserWalks:
             continue
         if not (path.begins and path.ends):
             trips += round_trips(base.index, declared, "right")
-        known, new = _ends(base, path, user, acts, sums)
+        counts, new = _ends(base, path, user, acts, sums)
         # Not a BLAS product, whose threads would wait for each other on a busy machine.
-        back += float(np.einsum("i,i", known, known)) + sum(n * n for n in new.values())
+        back += float(np.einsum("i,i", counts, counts)) + sum(n * n for n in new.values())
         block = base.blocks[path.right]
-        weights[block.offset : block.offset + block.width] += known
+        weights[block.offset : block.offset + block.width] += counts
         for (item, node), ways in over.items():
-            reached = float(known[node]) if node < len(known) else new.get(node, 0.0)
+            reached = float(counts[node]) if node < len(counts) else new.get(node, 0.0)
             over_acts[item] = over_acts.get(item, 0.0) + ways * reached
             trips[item] += ways * (2.0 * block.value(item, node) + ways)
     return UserWalks(weights, back, trips, over_acts)

@@ -167,12 +167,12 @@ class PathSim:
 
     def user_similarity(self, user: int) -> Floats:
         """s(u, y) of a user and every item, of shape (items,), in 0 to 1."""
-        counts, own = np.zeros(self.items), 0.0
+        counts, user_trips = np.zeros(self.items), 0.0
         for path in self.user_paths:
             walks = _walks_from(self.index, user, path.left)
             counts += (half_matrix(self.index, path, "right") @ walks.T).toarray().ravel()
-            own += float(walks.data @ walks.data)
-        return combine(counts, np.asarray(own), self.user_round_trips)
+            user_trips += float(walks.data @ walks.data)
+        return combine(counts, np.asarray(user_trips), self.user_round_trips)
 
     def warm(self) -> None:
         """Make every matrix that is made on first use, before threads share this object."""

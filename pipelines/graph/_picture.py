@@ -49,30 +49,30 @@ def neighbourhood_picture(
     neighbour its title, year and rating, and its score divided among the meta-paths, the user's
     part and the embedding. Raises ContractError if the item or user is unknown.
     """
-    found = memory.retrieve(user, item, k)
+    nearest = memory.retrieve(user, item, k)
     image = b""
     for dots in (110, 80, 60, 45):
-        image = _draw(memory, item, user, found, dots)
+        image = _draw(memory, item, user, nearest, dots)
         if len(image) < MAX_BYTES:
             break
     return image
 
 
 def _draw(
-    memory: GraphMemory, item: str, user: str | None, found: Sequence[Neighbour], dots: int
+    memory: GraphMemory, item: str, user: str | None, nearest: Sequence[Neighbour], dots: int
 ) -> bytes:
     # Not pyplot: it keeps global state, and a step may run in any thread.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     weights = memory.settings
-    named = _largest(found)
+    named = _largest(nearest)
     colours = dict(zip(named, _COLOURS, strict=False))
-    figure = Figure(figsize=(9, 1.8 + 0.42 * max(1, len(found))), dpi=dots, layout="constrained")
+    figure = Figure(figsize=(9, 1.8 + 0.42 * max(1, len(nearest))), dpi=dots, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     seen: dict[str, str] = {}
-    for row, neighbour in enumerate(found):
+    for row, neighbour in enumerate(nearest):
         pieces = [
             (path if path in colours else "other paths", weights.alpha * share)
             for path, share in neighbour.paths.items()
@@ -93,7 +93,7 @@ def _draw(
             left, below = (left + width, below) if width > 0 else (left, below + width)
             seen[label] = colour
         axes.text(left, row, f" {neighbour.score:.3f}", va="center", fontsize=8)
-    axes.set_yticks(range(len(found)), [_label(n) for n in found], fontsize=8)
+    axes.set_yticks(range(len(nearest)), [_label(n) for n in nearest], fontsize=8)
     axes.invert_yaxis()
     axes.margins(x=0.12)
     axes.spines[["top", "right"]].set_visible(False)
@@ -102,7 +102,7 @@ def _draw(
     who = f" for {user}" if user else ""
     title = f"Nearest to {memory.title(item)}{who}"
     axes.set_title(_plain("\n".join(textwrap.wrap(title, 80)[:2])), fontsize=11, loc="left")
-    if not found:
+    if not nearest:
         axes.text(0.5, 0.5, "no path or embedding leads to another item", ha="center", va="center",
                   transform=axes.transAxes)  # fmt: skip
     if seen:
@@ -122,10 +122,10 @@ def _draw(
     return out.getvalue()
 
 
-def _largest(found: Sequence[Neighbour]) -> list[str]:
+def _largest(nearest: Sequence[Neighbour]) -> list[str]:
     """Paths that get a colour: those with the largest shares over all neighbours."""
     total: dict[str, float] = {}
-    for neighbour in found:
+    for neighbour in nearest:
         for path, share in neighbour.paths.items():
             total[path] = total.get(path, 0.0) + share
     return sorted(total, key=lambda path: (-total[path], path))[:_NAMED]
@@ -144,9 +144,9 @@ def _label(neighbour: Neighbour) -> str:
 
 def _plain(text: str) -> str:
     """Text that matplotlib draws as it is: no formulas, and only what its font has."""
-    known = _drawable()
+    drawable = _drawable()
     visible = "".join(
-        c if ord(c) in known or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text
+        c if ord(c) in drawable or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text
     )
     return visible.replace("\\", "\\\\").replace("$", r"\$")
 

@@ -125,8 +125,8 @@ class DomainSchema:
     def _steps(self) -> dict[tuple[str, str], Step]:
         out: dict[tuple[str, str], Step] = {}
         for edge in self.edges:
-            there = Step(edge.head_type, edge.relation, edge.tail_type, edge, False)
-            for step in (there, there.inverse):
+            forward = Step(edge.head_type, edge.relation, edge.tail_type, edge, False)
+            for step in (forward, forward.inverse):
                 key = (step.head_type, step.relation)
                 if key in out:
                     raise ConfigError(

@@ -140,8 +140,8 @@ class Neighbours:
         """Ids of each query's neighbours, best first; as many as there are."""
         names = self.ids.gather(np.maximum(self.items, 0).ravel()).to_list()
         width = self.items.shape[1]
-        there = (self.items >= 0).sum(axis=1).tolist()
-        return [names[n * width : n * width + count] for n, count in enumerate(there)]
+        counts = (self.items >= 0).sum(axis=1).tolist()
+        return [names[n * width : n * width + count] for n, count in enumerate(counts)]
 
 
 class _Users:
@@ -224,9 +224,9 @@ class _Items:
         user = users.similarity[readers, others]
         user[users.alone[readers] | self.lonely[rows]] = np.nan
         cosine = np.full(len(rows), np.nan)
-        known = self.embedded[rows]
-        if known.any():
-            cosine[known] = base.pair_cosines(items[known], others[known])
+        embedded = self.embedded[rows]
+        if embedded.any():
+            cosine[embedded] = base.pair_cosines(items[embedded], others[embedded])
         return pathsim, user, cosine
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,15 +44,20 @@ _PAIRS = 2048
 _BLOCK_BYTES, _BLOCK_ROWS = 128 * 2**20, 256
 
 
+#: Neighbours of an item in the table, and raters of an item that are counted at most.
+TOP_K = 50
+RATERS_PER_ITEM = 5_000
+
+
 class SimilarItems:
-    """The `settings.top_k` most similar items of each item, by ranges of items.
+    """The ``top_k`` most similar items of each item, by ranges of items.
 
     As there is no user, the score is ``alpha·s(x, y) + embedding_weight·cos(e_x, e_y)``. Items
     are those of the graph and of the embeddings. An item without an edge has neighbours by
     its embedding alone, and rows say so (`basis`); one that has neither, or no other item with
     a path to it where there are no embeddings, has no rows.
 
-    Of an item with more than ``settings.raters_per_item`` raters, those whose ids have the lowest
+    Of an item with more than ``raters_per_item`` raters, those whose ids have the lowest
     hashes count, and rows say so: memory grows with the ratings counted.
 
     Counts are exact whole numbers and ties are broken by id, so that neither the size of
@@ -72,14 +78,17 @@ class SimilarItems:
         *,
         domain: str = "movies",
         paths: MetaPaths | None = None,
+        top_k: int = TOP_K,
+        raters_per_item: int = RATERS_PER_ITEM,
     ) -> None:
         vectors = _Vectors.of(embeddings)
         item_type = load_schema(domain).item_type
         index = GraphIndex.from_triples(
-            triples, domain, nodes={item_type: vectors.ids}, raters=settings.raters_per_item
+            triples, domain, nodes={item_type: vectors.ids}, raters=raters_per_item
         )
         chosen = paths or load_metapaths(domain)
-        self._job = _Job(PathSim(index, chosen), vectors.aligned(index.ids(item_type)), settings)
+        aligned = vectors.aligned(index.ids(item_type))
+        self._job = _Job(PathSim(index, chosen), aligned, settings, top_k)
 
     def __len__(self) -> int:
         """Items (count)."""
@@ -109,14 +118,13 @@ def item_similarity(
     embeddings: pl.DataFrame | None,
     settings: GraphSettings,
     *,
-    domain: str = "movies",
-    paths: MetaPaths | None = None,
     block: int | None = None,
     threads: int = 1,
+    **options: Any,
 ) -> Iterator[pl.DataFrame]:
-    """The most similar items of all items; see :class:`SimilarItems`."""
-    found = SimilarItems(triples, embeddings, settings, domain=domain, paths=paths)
-    yield from found.rows(block=block, threads=threads)
+    """The most similar items of all items; ``options`` are those of :class:`SimilarItems`."""
+    similar = SimilarItems(triples, embeddings, settings, **options)
+    yield from similar.rows(block=block, threads=threads)
 
 
 def _blocks(
@@ -184,7 +192,7 @@ class _Vectors:
 
     ids: pl.Series
     rows: npt.NDArray[np.float32]
-    known: npt.NDArray[np.bool_]
+    embedded: npt.NDArray[np.bool_]
 
     @classmethod
     def of(cls, embeddings: pl.DataFrame | None) -> _Vectors:
@@ -210,12 +218,12 @@ class _Vectors:
         place = ids.to_frame("id").join(
             self.ids.to_frame("id").with_row_index("at"), on="id", how="left", maintain_order="left"
         )["at"]
-        found = place.is_not_null().to_numpy()
+        present = place.is_not_null().to_numpy()
         rows = np.zeros((len(ids), self.rows.shape[1]), dtype=np.float32)
-        known = np.zeros(len(ids), dtype=np.bool_)
+        embedded = np.zeros(len(ids), dtype=np.bool_)
         at = place.drop_nulls().to_numpy()
-        rows[found], known[found] = self.rows[at], self.known[at]
-        return _Vectors(ids, rows, known)
+        rows[present], embedded[present] = self.rows[at], self.embedded[at]
+        return _Vectors(ids, rows, embedded)
 
     def exact(self, left: Codes, right: Codes) -> Floats:
         """Cosines of pairs; each depends on its two vectors only, unlike a matrix product."""
@@ -237,6 +245,7 @@ class _Job:
     sim: PathSim
     vectors: _Vectors
     settings: GraphSettings
+    top_k: int
 
     def rows_that_fit(self, budget: int) -> int:
         """Rows that fit a workspace of that many bytes (count)."""
@@ -252,25 +261,25 @@ class _Job:
         scores = combine(counts, trips[rows][:, None], trips[None, :], space.scores[:size])
         scores *= self.settings.alpha
         joined = np.greater(counts, 0, out=space.joined[:size])
-        known, weight = self.vectors.known, np.float32(self.settings.embedding_weight)
-        if weight and known.any():
+        embedded, weight = self.vectors.embedded, np.float32(self.settings.embedding_weight)
+        if weight and embedded.any():
             cosine = space.cosine[:size]
             np.matmul(self.vectors.rows[start:end] * weight, self.vectors.rows.T, out=cosine)
             scores += cosine
-            joined |= known[start:end, None] & known[None, :]
+            joined |= embedded[start:end, None] & embedded[None, :]
         joined[np.arange(size), rows] = False
         np.logical_not(joined, out=joined)
         scores[joined] = -np.inf
-        at, neighbour = _candidates(scores, self.settings.top_k)
+        at, neighbour = _candidates(scores, self.top_k)
         return self._frame(rows, at, neighbour, counts[at, neighbour], by_group[:, at, neighbour])
 
     def _frame(
         self, rows: Codes, at: Codes, neighbour: Codes, counts: Floats, by_group: Floats
     ) -> pl.DataFrame:
-        query, trips, known = rows[at], self.sim.round_trips, self.vectors.known
+        query, trips, embedded = rows[at], self.sim.round_trips, self.vectors.embedded
         pathsim = combine(counts, trips[query], trips[neighbour])
         cosine = np.clip(self.vectors.exact(query, neighbour), -1.0, 1.0)
-        cosine[~(known[query] & known[neighbour])] = np.nan
+        cosine[~(embedded[query] & embedded[neighbour])] = np.nan
         score = self.settings.alpha * pathsim
         score += self.settings.embedding_weight * np.nan_to_num(cosine)
         ids = self.sim.index.ids(self.sim.index.item_type)
@@ -290,7 +299,7 @@ class _Job:
         ).sort("query", "score", "other", descending=[False, True, False])
         frame = frame.with_columns(
             rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("query")
-        ).filter(pl.col("rank") <= self.settings.top_k)
+        ).filter(pl.col("rank") <= self.top_k)
         sampled = pl.col("item_id", "neighbour_id").is_in(list(self.sim.index.sampled))
         basis = (
             pl.when(pl.col("instances") == 0)
@@ -324,14 +333,14 @@ class _Job:
         table = np.stack(columns, axis=1)
         first = np.argsort(-table, axis=1, kind="stable")
         taken = np.take_along_axis(table, first, axis=1).astype(np.int64)
-        there = (taken > 0).ravel()
-        pair = np.repeat(np.arange(pairs), first.shape[1])[there]
+        positive = (taken > 0).ravel()
+        pair = np.repeat(np.arange(pairs), first.shape[1])[positive]
         labels = pl.Series([path.name for path in paths], dtype=pl.String)
         long = pl.DataFrame(
             {
                 "pair": pair,
-                "paths": labels.gather(first.ravel()[there]),
-                "path_counts": taken.ravel()[there],
+                "paths": labels.gather(first.ravel()[positive]),
+                "path_counts": taken.ravel()[positive],
             }
         )
         lists = (

@@ -48,10 +48,10 @@ def occupations_of(age_band: pl.Series, occupation: pl.Series) -> pl.Series:
     ['K-12 student', 'college/grad student', 'writer', None]
     """
     loaded = packaged_yaml("pipelines.matching", "occupations.yaml")
-    known = {value: value for value in occupation_values()} | dict(loaded["ml-100k"])
+    published = {value: value for value in occupation_values()} | dict(loaded["ml-100k"])
     young = dict(loaded[_STUDENT_SPLIT])
     frame = pl.DataFrame({"band": age_band, "word": occupation})
-    usual = pl.col("word").replace_strict(known, default=None, return_dtype=pl.String)
+    usual = pl.col("word").replace_strict(published, default=None, return_dtype=pl.String)
     other = pl.col("word").replace_strict(young, default=None, return_dtype=pl.String)
     young_one = (pl.col("band") == _STUDENT_SPLIT) & other.is_not_null()
     return frame.select(pl.when(young_one).then(other).otherwise(usual).alias("occupation"))[
@@ -224,9 +224,9 @@ class History:
         draws = combine(*keys, self.keys[users][owner], self.item_keys[self.item[rows]])
         order = np.lexsort((draws, owner))
         # Sorted by owner again, so a position minus its owner's first one is its rank.
-        kept = order[offset < np.minimum(sizes, counts)[owner]]
+        drawn = order[offset < np.minimum(sizes, counts)[owner]]
         taken = np.minimum(sizes, counts)
-        return Lists(np.concatenate([[0], np.cumsum(taken)]).astype(np.int64), rows[kept])
+        return Lists(np.concatenate([[0], np.cumsum(taken)]).astype(np.int64), rows[drawn])
 
     def titles(self, rows: Ints) -> list[dict[str, object]]:
         """Items of some rows as records."""
@@ -235,12 +235,12 @@ class History:
 
 def _stated(users: pl.Series, human_users: pl.DataFrame) -> tuple[dict[str, Ints], int, float]:
     """Value numbers by attribute, `unmapped` and `published_majority`."""
-    wanted = ["user_id", *STATED]
-    missing = [column for column in wanted if column not in human_users.columns]
+    columns = ["user_id", *STATED]
+    missing = [column for column in columns if column not in human_users.columns]
     if missing:
         raise ContractError(f"no column {', '.join(missing)}", where="human_users")
     frame = pl.DataFrame({"user_id": users}).join(
-        human_users.select(wanted), on="user_id", how="left", maintain_order="left"
+        human_users.select(columns), on="user_id", how="left", maintain_order="left"
     )
     mapped = occupations_of(frame["age_band"], frame["occupation"])
     unmapped = int((frame["occupation"].is_not_null() & mapped.is_null()).sum())

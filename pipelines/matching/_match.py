@@ -69,10 +69,10 @@ def match_users(
     )
     if not len(chosen):
         raise ConfigError("there are no users to match", where=f"{history.domain} matching.users")
-    found = _traits(traits, [history.users[n] for n in chosen], history.domain)
+    user_traits = _traits(traits, [history.users[n] for n in chosen], history.domain)
     scored = scored_candidates(history, matcher, settings, chosen)
     rows = _candidate_rows(history, scored)
-    personas = _persona_rows(history, matcher, found, scored)
+    personas = _persona_rows(history, matcher, user_traits, scored)
     metadata = {
         **matcher.metadata(),
         "users": len(chosen),
@@ -143,15 +143,15 @@ def scored_candidates(
             where=f"matcher {matcher.name}",
             hint=f"expected {size}",
         )
-    own, others, _ = (
+    mine, other, _ = (
         np.round(values, 6) for values in self_consistency(rated.expected, settings.subsets)
     )
     ok = np.array([status == "ok" for status in rated.status], bool)
     # From the rounded means, so that the table's score can be computed again from its columns.
-    score = np.where(ok, np.round(own - others, 6), np.nan)
+    score = np.where(ok, np.round(mine - other, 6), np.nan)
     best, margin = choose(candidates["user"].to_numpy(), score, len(users))
     return Scored(
-        users, tastes, candidates, own, others, score, best, margin, rated.status, rated.answer_keys
+        users, tastes, candidates, mine, other, score, best, margin, rated.status, rated.answer_keys
     )
 
 
@@ -168,22 +168,22 @@ def posterior_of(
         return None
     users = history.numbers(personas["user_id"].to_list())
     lists = history.draw(users, np.full(len(users), settings.items), settings.seed, _ITEMS)
-    found: dict[str, Floats] = posterior(users, lists)
-    return found
+    probabilities: dict[str, Floats] = posterior(users, lists)
+    return probabilities
 
 
 def _traits(traits: pl.DataFrame, users: list[str], domain: str) -> pl.DataFrame:
-    found = pl.DataFrame({"user_id": users}).join(
+    rows = pl.DataFrame({"user_id": users}).join(
         traits.select("user_id", *TRAITS), on="user_id", how="left", maintain_order="left"
     )
-    missing = found.filter(pl.col("activity").is_null())
+    missing = rows.filter(pl.col("activity").is_null())
     if missing.height:
         raise ContractError(
             f"{missing.height:,} users have no traits, such as {missing['user_id'][0]}",
             where=f"{domain}.training_traits",
             hint="build the domain's tables from the same files",
         )
-    return found
+    return rows
 
 
 def _check(
@@ -261,8 +261,8 @@ def _persona_rows(
     counts = candidates["user"].to_numpy()[~np.isnan(scored.score)]
     keys = []
     for taste, row in zip(scored.tastes, best, strict=True):
-        own = [] if row < 0 else [candidates["answer_key"][int(row)], *scored.answer_keys[row]]
-        keys.append([key for key in (taste.answer_key, *own) if key is not None])
+        row_keys = [] if row < 0 else [candidates["answer_key"][int(row)], *scored.answer_keys[row]]
+        keys.append([key for key in (taste.answer_key, *row_keys) if key is not None])
     lists = pl.List(pl.String)
     frame = traits.with_columns(
         *matched.drop("row"),

@@ -149,12 +149,12 @@ class ModelMatcher(Asking):
                     )
 
         for row, key, status, answer in self._asked(requests()):
-            found = self._grammar.parse(answer.text) if status == "ok" and answer.text else None
+            record = self._grammar.parse(answer.text) if status == "ok" and answer.text else None
             rows[row] |= {"status": status, "answer_key": key}
-            if found is not None:
+            if record is not None:
                 rows[row] |= {
                     name: value if ATTRIBUTES[name] == pl.String else int(value)
-                    for name, value in found.items()
+                    for name, value in record.items()
                 }
             elif status == "ok":
                 rows[row]["status"] = "invalid"
@@ -164,8 +164,8 @@ class ModelMatcher(Asking):
         self, users: Ints, candidates: pl.DataFrame, trials: Trials, tastes: Sequence[Taste]
     ) -> Rated:
         """Expected values of the model's choices; see :class:`pipelines.matching.Matcher`."""
-        asked = np.concatenate([trials.own, trials.others], axis=1)
-        expected = np.full((candidates.height, asked.shape[1]), np.nan)
+        list_numbers = np.concatenate([trials.own, trials.others], axis=1)
+        expected = np.full((candidates.height, list_numbers.shape[1]), np.nan)
         statuses = candidates["status"].to_list()
         keys: list[list[str]] = [[] for _ in statuses]
         options = Choice(rating_options(_SCALE, begun=self._begun))
@@ -177,7 +177,7 @@ class ModelMatcher(Asking):
                     continue
                 n = candidate["user"]
                 person = {name: candidate[name] for name in ATTRIBUTES}
-                for column, number in enumerate(asked[n]):
+                for column, number in enumerate(list_numbers[n]):
                     if number < 0:
                         continue
                     if number not in blocks:

@@ -71,8 +71,8 @@ def read_personality(path: Path) -> Personality:
     scaled = {trait: (value - _LOW) / (_HIGH - _LOW) for trait, value in values.items()}
     scaled["neuroticism"] = 1.0 - scaled["neuroticism"]
     traits = pl.DataFrame({"user_id": frame["userid"], **{t: scaled[t] for t in BIG_FIVE}})
-    kept = traits.unique("user_id", keep="first", maintain_order=True)
-    return Personality(kept.sort("user_id"), traits.height, traits.height - kept.height)
+    distinct = traits.unique("user_id", keep="first", maintain_order=True)
+    return Personality(distinct.sort("user_id"), traits.height, traits.height - distinct.height)
 
 
 def personality_report(
@@ -101,38 +101,38 @@ def personality_report(
     ContractError
         If no person of the file has rated a known film.
     """
-    known = read_personality(path)
-    people = known.traits
+    personality = read_personality(path)
+    people = personality.traits
     if matcher.name == "statistical":
         # It never proposes a personality: only the constant can be judged.
-        return known, [
+        return personality, [
             PersonalityRow(matcher.name, people.height, None),
-            _row("median", people, _medians(known.traits, people.height)),
+            _row("median", people, _medians(personality.traits, people.height)),
         ]
-    history = _history(path, items, known, graph)
+    history = _history(path, items, personality, graph)
     chosen = history.sample(settings.users, settings.seed)
     scored = scored_candidates(history, matcher, settings, chosen)
-    known_ones = scored.best >= 0
+    matched = scored.best >= 0
     proposed = (
-        scored.candidates[scored.best[known_ones]]
+        scored.candidates[scored.best[matched]]
         .select(
-            pl.Series("user_id", [history.users[n] for n in chosen[known_ones]], dtype=pl.String),
+            pl.Series("user_id", [history.users[n] for n in chosen[matched]], dtype=pl.String),
             *(pl.col(name).cast(pl.Float64) for name in BIG_FIVE),
         )
         .drop_nulls()
     )
     truth = proposed.select("user_id").join(people, on="user_id", maintain_order="left")
     if truth.is_empty():
-        return known, [PersonalityRow(matcher.name, 0, None)]
-    found = proposed.with_columns((pl.col(name) - 1) / 2 for name in BIG_FIVE)
-    return known, [
-        _row(matcher.name, truth, found),
-        _row("median", truth, _medians(known.traits, truth.height)),
+        return personality, [PersonalityRow(matcher.name, 0, None)]
+    scaled = proposed.with_columns((pl.col(name) - 1) / 2 for name in BIG_FIVE)
+    return personality, [
+        _row(matcher.name, truth, scaled),
+        _row("median", truth, _medians(personality.traits, truth.height)),
     ]
 
 
-def _row(predictor: str, truth: pl.DataFrame, found: pl.DataFrame) -> PersonalityRow:
-    errors = np.abs(truth.select(BIG_FIVE).to_numpy() - found.select(BIG_FIVE).to_numpy())
+def _row(predictor: str, truth: pl.DataFrame, proposed: pl.DataFrame) -> PersonalityRow:
+    errors = np.abs(truth.select(BIG_FIVE).to_numpy() - proposed.select(BIG_FIVE).to_numpy())
     by_trait = {name: mean_figure(errors[:, n]) for n, name in enumerate(BIG_FIVE)}
     mean = mean_figure(errors.mean(axis=1))
     return PersonalityRow(predictor, len(errors), {**by_trait, "mean": mean})
@@ -143,7 +143,7 @@ def _medians(traits: pl.DataFrame, people: int) -> pl.DataFrame:
 
 
 def _history(
-    path: Path, items: pl.DataFrame, known: Personality, graph: GraphSettings | None
+    path: Path, items: pl.DataFrame, personality: Personality, graph: GraphSettings | None
 ) -> History:
     """Ratings of the people of the questionnaires, of known films."""
     place = path.with_name(_RATINGS)
@@ -157,7 +157,7 @@ def _history(
             "scale": ["0.5-5"] * frame.height,
         }
     ).unique(["user_id", "item_id"], keep="first", maintain_order=True)
-    rows = rows.join(known.traits.select("user_id"), on="user_id", how="semi")
+    rows = rows.join(personality.traits.select("user_id"), on="user_id", how="semi")
     rows = rows.join(items.select("item_id"), on="item_id", how="semi")
     if rows.is_empty():
         raise ContractError(

@@ -63,22 +63,22 @@ def attribute_study(
     for name in STATED:
         options = {value: n for n, value in enumerate(attribute_values(name))}
         matched = personas[name].replace_strict(options, default=None, return_dtype=pl.Int64)
-        known = (history.stated[name][numbers] >= 0) & matched.is_not_null().to_numpy()
-        if not known.any():
+        valid = (history.stated[name][numbers] >= 0) & matched.is_not_null().to_numpy()
+        if not valid.any():
             continue
-        truth = history.stated[name][numbers[known]]
+        truth = history.stated[name][numbers[valid]]
         everybody = history.stated[name][history.stated[name] >= 0]
         shares = np.bincount(everybody, minlength=len(options)) / len(everybody)
         size = len(truth)
-        one = np.eye(len(options))
+        one_hot = np.eye(len(options))
         answers = {
-            str(personas["method"][0]): one[matched.to_numpy()[known].astype(np.int64)],
+            str(personas["method"][0]): one_hot[matched.to_numpy()[valid].astype(np.int64)],
             **(
-                {"most probable": one[posterior[name][known].argmax(axis=1)]}
+                {"most probable": one_hot[posterior[name][valid].argmax(axis=1)]}
                 if posterior and name in posterior
                 else {}
             ),
-            "majority": np.tile(one[int(shares.argmax())], (size, 1)),
+            "majority": np.tile(one_hot[int(shares.argmax())], (size, 1)),
             "prior": np.tile(shares, (size, 1)),
         }
         weights = np.concatenate([np.ones((1, size)), user_weights(size, RESAMPLES, 0)])
@@ -124,10 +124,10 @@ def _figures(truth: Ints, answer: Floats, weights: Floats) -> Floats:
     precision = _share(right, answered)
     recall = _share(right, true)
     f1 = _share(2 * precision * recall, precision + recall)
-    there = true > 0
-    macro = [_share((f * there).sum(axis=1), there.sum(axis=1)) for f in (precision, recall, f1)]
+    valid = true > 0
+    macro = [_share((f * valid).sum(axis=1), valid.sum(axis=1)) for f in (precision, recall, f1)]
     return np.stack([right.sum(axis=1) / true.sum(axis=1), *macro], axis=1)
 
 
-def _share(part: Floats, whole: npt.NDArray[Any]) -> Floats:
-    return np.asarray(np.divide(part, whole, out=np.zeros(part.shape), where=whole > 0))
+def _share(part: Floats, total: npt.NDArray[Any]) -> Floats:
+    return np.asarray(np.divide(part, total, out=np.zeros(part.shape), where=total > 0))

@@ -39,7 +39,7 @@ def draw_trials(
         raise ContractError(
             "a single user can't be compared with others", where=f"{history.domain}.interactions"
         )
-    own = [
+    own_lists = [
         history.draw(users, list_sizes(history.counts[users], size), seed, _OWN, subset)
         for subset in range(subsets)
     ]
@@ -50,9 +50,9 @@ def draw_trials(
         compared[n] = drawn + (drawn >= user)
     people, place = np.unique(compared, return_inverse=True)
     theirs = history.draw(people, list_sizes(history.counts[people], size), seed, _THEIRS)
-    first = np.cumsum([0, *(len(lists) for lists in own)])
+    first = np.cumsum([0, *(len(lists) for lists in own_lists)])
     numbers = first[:-1][None, :] + np.arange(len(users))[:, None]
-    return Trials(_joined([*own, theirs]), numbers, first[-1] + place.reshape(compared.shape))
+    return Trials(_joined([*own_lists, theirs]), numbers, first[-1] + place.reshape(compared.shape))
 
 
 def self_consistency(expected: Floats, own: int) -> tuple[Floats, Floats, Floats]:

@@ -73,8 +73,8 @@ class StatisticalMatcher:
         folds = int(assumed()["statistical"]["folds"])
         stated = np.any([history.stated[name] >= 0 for name in STATED], axis=0)
         self._fold = np.full(len(history.users), folds)
-        known = np.flatnonzero(stated)
-        order = known[np.argsort(combine(self._settings.seed, _FOLD, history.keys[known]))]
+        users = np.flatnonzero(stated)
+        order = users[np.argsort(combine(self._settings.seed, _FOLD, history.keys[users]))]
         self._fold[order] = np.arange(len(order)) % folds
         fitted = (self._fitted(name, folds) for name in STATED)
         self._attributes = [attribute for attribute in fitted if attribute is not None]
@@ -83,36 +83,36 @@ class StatisticalMatcher:
 
     def _fitted(self, name: str, folds: int) -> _Attribute | None:
         history, values = self._history, self._history.stated[name]
-        known = np.flatnonzero(values >= 0)
+        stated = np.flatnonzero(values >= 0)
         # With fewer users than folds no user is left to choose kappa on.
-        if len(known) < 2 * folds:
+        if len(stated) < 2 * folds:
             return None
         counts = [self._counts(values, self._fold == fold, name) for fold in range(folds)]
-        whole = np.sum(counts, axis=0)
+        total = np.sum(counts, axis=0)
         users = np.array(
             [
-                np.bincount(values[known][self._fold[known] == f], minlength=len(whole))
+                np.bincount(values[stated][self._fold[stated] == f], minlength=len(total))
                 for f in range(folds)
             ]
         )
-        lists = history.draw(known, np.full(len(known), self._settings.items), _SAMPLE)
+        lists = history.draw(stated, np.full(len(stated), self._settings.items), _SAMPLE)
         sums = _indicator(lists, history.item, history.items.height)
         kappas, ratios, priors = [], [], []
         for fold in range(folds + 1):
             inner = (fold + 1) % folds
-            kept = whole - counts[fold] if fold < folds else whole
+            training = total - counts[fold] if fold < folds else total
             kind = users.sum(axis=0) - (users[fold] if fold < folds else 0)
-            judged = self._fold[known] == inner
-            found = [
-                self._judged(k, kept - counts[inner], kind - users[inner], sums[judged],
-                             values[known[judged]])
+            judged = self._fold[stated] == inner
+            likelihoods = [
+                self._judged(k, training - counts[inner], kind - users[inner], sums[judged],
+                             values[stated[judged]])
                 for k in assumed()["statistical"]["kappas"]
             ]  # fmt: skip
-            kappa = float(assumed()["statistical"]["kappas"][int(np.argmax(found))])
+            kappa = float(assumed()["statistical"]["kappas"][int(np.argmax(likelihoods))])
             kappas.append(kappa)
-            ratios.append(_log_ratios(kept, kappa))
+            ratios.append(_log_ratios(training, kappa))
             priors.append(_log_prior(kind))
-        return _Attribute(name, kappas, ratios, priors, len(known))
+        return _Attribute(name, kappas, ratios, priors, len(stated))
 
     def _counts(self, values: Ints, users: Any, name: str) -> Floats:
         """Interactions by value and item of some users, of shape (values, items)."""
@@ -143,11 +143,11 @@ class StatisticalMatcher:
         sums = _indicator(lists, history.item, history.items.height)
         out = {}
         for attribute in self._attributes:
-            found = np.empty((len(users), len(attribute.priors[0])))
+            logits = np.empty((len(users), len(attribute.priors[0])))
             for fold in np.unique(self._fold[users]):
                 mask = self._fold[users] == fold
-                found[mask] = sums[mask] @ attribute.ratios[fold].T + attribute.priors[fold]
-            out[attribute.name] = np.exp(log_softmax(found, axis=1))
+                logits[mask] = sums[mask] @ attribute.ratios[fold].T + attribute.priors[fold]
+            out[attribute.name] = np.exp(log_softmax(logits, axis=1))
         return out
 
     def candidates(
@@ -179,17 +179,17 @@ class StatisticalMatcher:
         del tastes
         history = self._history
         signs = _indicator(trials.lists, history.item, history.items.height, history.opinion)
-        asked = np.concatenate([trials.own, trials.others], axis=1)
+        list_numbers = np.concatenate([trials.own, trials.others], axis=1)
         who = candidates["user"].to_numpy()
-        total = np.zeros((candidates.height, asked.shape[1]))
+        total = np.zeros((candidates.height, list_numbers.shape[1]))
         for attribute in self._attributes:
             options = {value: n for n, value in enumerate(attribute_values(attribute.name))}
             value = candidates[attribute.name].replace_strict(options, return_dtype=pl.Int64)
             for fold in np.unique(self._fold[users]):
                 mask = self._fold[users][who] == fold
                 means = signs @ attribute.ratios[fold].T
-                total[mask] += means[asked[who[mask]], value.to_numpy()[mask][:, None]]
-        expected = np.where(asked[who] >= 0, likeness(total), np.nan)
+                total[mask] += means[list_numbers[who[mask]], value.to_numpy()[mask][:, None]]
+        expected = np.where(list_numbers[who] >= 0, likeness(total), np.nan)
         return Rated(expected, ["ok"] * len(who), [()] * len(who))
 
     def metadata(self) -> dict[str, Any]:
@@ -207,10 +207,10 @@ class StatisticalMatcher:
 def _log_ratios(counts: Floats, kappa: float) -> Floats:
     """Ln P(i|a)/P(i), of shape (values, items); 0 for items without such a rating."""
     share = counts.sum(axis=0) / max(counts.sum(), 1.0)
-    known = share > 0
+    seen = share > 0
     out = np.zeros(counts.shape)
-    inside = (counts[:, known] + kappa * share[known]) / (counts.sum(axis=1, keepdims=True) + kappa)
-    out[:, known] = np.log(inside / share[known])
+    inside = (counts[:, seen] + kappa * share[seen]) / (counts.sum(axis=1, keepdims=True) + kappa)
+    out[:, seen] = np.log(inside / share[seen])
     return out
 
 

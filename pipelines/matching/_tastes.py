@@ -58,10 +58,10 @@ def taste_profiles(history: History, users: Ints) -> list[TasteProfile]:
         history.item[mine],
         history.rating[mine],
     )
-    rest = over[mine] - leniency[owner[mine]]
-    genres = _named(rows, rest, _memberships(history.items["genres"]))
-    makers = _named(rows, rest, _memberships(_makers(history)))
-    decades = _named(rows, rest, _memberships(_decades(history)))
+    residual = over[mine] - leniency[owner[mine]]
+    genres = _named(rows, residual, _memberships(history.items["genres"]))
+    makers = _named(rows, residual, _memberships(_makers(history)))
+    decades = _named(rows, residual, _memberships(_decades(history)))
     means = np.bincount(rows.user, rows.rating, len(users)) / history.counts[users]
     least = rules["genre_surplus"]
     return [
@@ -112,18 +112,18 @@ class _Named:
     seen: Floats
 
     def above(self, least: float, count: int, items: int = 1) -> list[str]:
-        kept = np.flatnonzero((self.surplus > least) & (self.seen >= items))
-        return self._sorted(kept, -self.surplus, count)
+        selected = np.flatnonzero((self.surplus > least) & (self.seen >= items))
+        return self._sorted(selected, -self.surplus, count)
 
     def below(self, most: float, count: int) -> list[str]:
         return self._sorted(np.flatnonzero(self.surplus < most), self.surplus, count)
 
-    def _sorted(self, kept: Ints, by: Floats, count: int) -> list[str]:
-        return [self.names[n] for n in kept[np.argsort(by[kept], kind="stable")][:count]]
+    def _sorted(self, selected: Ints, by: Floats, count: int) -> list[str]:
+        return [self.names[n] for n in selected[np.argsort(by[selected], kind="stable")][:count]]
 
 
 def _named(
-    rows: HumanRows, rest: Floats, groups: tuple[list[str], Any], *, block: int = 256
+    rows: HumanRows, residual: Floats, groups: tuple[list[str], Any], *, block: int = 256
 ) -> Iterator[_Named]:
     """Surpluses of every user, some users at a time: makers are many."""
     names, members = groups
@@ -131,7 +131,7 @@ def _named(
         mask = (rows.user >= first) & (rows.user < first + block)
         users = rows.users[first : first + block]
         part = HumanRows(users, rows.user[mask] - first, rows.item[mask], rows.rating[mask])
-        surplus, seen = group_surplus(part, rest[mask], members)
+        surplus, seen = group_surplus(part, residual[mask], members)
         for n in range(len(users)):
             yield _Named(names, surplus[n], seen[n])
 

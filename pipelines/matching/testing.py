@@ -112,11 +112,11 @@ class MatcherContract(ABC):
 
     def test_tables_meet_their_contracts(self) -> None:
         """Each user has one persona, and one chosen candidate if any has a score."""
-        found = self.matched()
-        CONTRACTS["movies.matched_personas"].validate(found.personas)
-        CONTRACTS["movies.persona_candidates"].validate(found.candidates)
-        assert found.personas.height == self.settings.users
-        chosen = found.candidates.filter("chosen").group_by("user_id").len()
+        matched = self.matched()
+        CONTRACTS["movies.matched_personas"].validate(matched.personas)
+        CONTRACTS["movies.persona_candidates"].validate(matched.candidates)
+        assert matched.personas.height == self.settings.users
+        chosen = matched.candidates.filter("chosen").group_by("user_id").len()
         assert set(chosen["len"]) <= {1}
 
     def test_it_says_what_it_is(self) -> None:
@@ -126,9 +126,9 @@ class MatcherContract(ABC):
         matcher = self.make(self.settings).fit(self.history())
         assert matcher.name
         assert matcher.basis in ("fitted", "model", "none")
-        found = self.matched()
-        assert orjson.dumps(found.metadata)
-        assert set(found.personas["method"]) == {matcher.name}
+        matched = self.matched()
+        assert orjson.dumps(matched.metadata)
+        assert set(matched.personas["method"]) == {matcher.name}
 
     def test_equal_seeds_give_equal_personas(self) -> None:
         """Two runs give the same rows."""
@@ -143,11 +143,11 @@ class MatcherContract(ABC):
         lists = history.draw(users, np.full(len(users), settings.items), 1)
         matcher = self.make(settings).fit(history)
         tastes = matcher.tastes(users, lists)
-        found = matcher.candidates(users, lists, tastes, 2)
-        assert dict(found.schema) == dict(pl.Schema(CANDIDATES))
+        candidates = matcher.candidates(users, lists, tastes, 2)
+        assert dict(candidates.schema) == dict(pl.Schema(CANDIDATES))
         if matcher.basis != "none":
-            assert found["candidate"].to_list() == [0, 1] * len(users)
-        failed = found.filter(pl.col("status") != "ok")
+            assert candidates["candidate"].to_list() == [0, 1] * len(users)
+        failed = candidates.filter(pl.col("status") != "ok")
         for name in ATTRIBUTES:
             assert failed[name].null_count() == failed.height, name
 

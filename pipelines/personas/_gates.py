@@ -150,10 +150,10 @@ def text_faults(
             if genre_phrase(genre, domain).lower() not in low:
                 faults.append("tastes_not_named")
                 break
-        found = read_text(text, tuple(genres))
+        read = read_text(text, tuple(genres))
         likes, dislikes = {*row["likes"]}, {*(row.get("dislikes") or ())}
-        inverted = {*found.likes} & dislikes or {*found.dislikes} & likes
-        if inverted or (plain and not (likes <= {*found.likes} and dislikes <= {*found.dislikes})):
+        inverted = {*read.likes} & dislikes or {*read.dislikes} & likes
+        if inverted or (plain and not (likes <= {*read.likes} and dislikes <= {*read.dislikes})):
             faults.append("tastes_contradicted")
     if _TRACES.search(text):
         faults.append("years_or_address")
@@ -179,11 +179,11 @@ def _person_faults(text: str, row: Mapping[str, Any]) -> list[Fault]:
     faults: list[Fault] = []
     name, age, gender = row.get("name"), row.get("age"), row.get("gender")
     if name:
-        own = set(str(name).split())
+        name_words = set(str(name).split())
         if str(name).split()[0] not in text:
             faults.append("name")
         named = {*_CAPITAL.findall(text), *_SOMEBODY.findall(text)}
-        if any(w in _first_names() and w not in own for w in named):
+        if any(w in _first_names() and w not in name_words for w in named):
             faults.append("other_name")
     if age is not None:
         first = _AGE.search(text[:200])
@@ -222,14 +222,14 @@ class TextGates:
         self, texts: Sequence[str], rows: Sequence[Mapping[str, Any]]
     ) -> list[list[Fault]]:
         """Faults of each text; the model is asked about texts that pass the rules only."""
-        found = [
+        by_text = [
             text_faults(text, row, _genres(row), plain=self._plain)
             for text, row in zip(texts, rows, strict=True)
         ]
-        passed = [n for n, faults in enumerate(found) if not faults]
+        passed = [n for n, faults in enumerate(by_text) if not faults]
         if self._nats is not None and passed:
             low, high = _PROBABLE
             for n, nats in zip(passed, self._nats([texts[n] for n in passed]), strict=True):
                 if not low <= nats <= high:
-                    found[n].append("improbable")
-        return found
+                    by_text[n].append("improbable")
+        return by_text

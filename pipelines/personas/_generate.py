@@ -83,8 +83,8 @@ def generate_batches(
             settings.seed, cohort, index, lists, min_age=settings.min_age
         )
         written = writer.write(attributes)
-        kept = attributes.drop(written.columns, strict=False)
-        frame = pl.concat([kept, written], how="horizontal")
+        sampled = attributes.drop(written.columns, strict=False)
+        frame = pl.concat([sampled, written], how="horizontal")
         failed.append(frame.filter(pl.col("status") != "ok").select("index", "status"))
         lost = pl.concat(failed)
         nothing = first_batch is not None and lost.height == end - start

@@ -194,8 +194,8 @@ class _Description:
             return frame.format_map(self.slots)
         slots = {**self.slots, **extra}
         first = frame[1 : frame.find("}")] if frame[0] == "{" else ""
-        if first and (own := first[0].lower() + first[1:]) in extra:
-            slots[first] = opened(extra[own])
+        if first and (slot := first[0].lower() + first[1:]) in extra:
+            slots[first] = opened(extra[slot])
         return frame.format_map(slots)
 
     def _pick(self, options: Sequence[tuple[str, ...]]) -> str:

@@ -145,7 +145,7 @@ def restated_personas(personas: pl.DataFrame, half: str, draw: int) -> pl.DataFr
     for n, row in enumerate(personas.iter_rows(named=True)):
         group = "like" if row["suite"] == "genres" else row["group"]
         register = REGISTERS[(n + draw) % len(REGISTERS)]
-        known = [
+        candidates = [
             p["text"]
             for p in paraphrases(half)
             if p["group"] == group and p["register"] == register
@@ -156,7 +156,7 @@ def restated_personas(personas: pl.DataFrame, half: str, draw: int) -> pl.DataFr
             "genre": genre_phrase(row["group"], row["domain"]) if group == "like" else "",
         }
         words |= {opened(slot): opened(word) for slot, word in words.items()}
-        text = known[int(np.floor(chance[n] * len(known)))].format(**words)
+        text = candidates[int(np.floor(chance[n] * len(candidates)))].format(**words)
         texts.append(_introduced(text, row["name"], row["age"], row["job"], row["hobby"]))
     return personas.with_columns(description=pl.Series(texts, dtype=pl.String))
 

@@ -77,9 +77,9 @@ def imported(
             where=f"cohort {cohort}: {raw.height} from {start}",
         )
     listed = _attribute_texts(raw["attributes"])
-    own = raw.select(_neutral("text").alias("text")).to_series()
+    texts = raw.select(_neutral("text").alias("text")).to_series()
     number = pl.int_range(start, start + raw.height).cast(pl.String).str.zfill(ID_DIGITS)
-    frame = raw.with_columns(listed=listed, own=own).select(
+    frame = raw.with_columns(listed=listed, own=texts).select(
         persona_id=pl.lit(f"persona:{cohort}:") + number,
         cohort=pl.lit(cohort),
         domain=pl.lit(cohort_domain(cohort, domain)),
@@ -193,8 +193,8 @@ def _attribute_texts(attributes: pl.Series) -> pl.Series:
     table = pl.DataFrame({"attributes": attributes}).with_row_index("row").to_arrow()
     with duckdb.connect() as connection:
         connection.register("persona_attributes", table)
-        found = connection.execute(_LISTING, {"nothing": sorted(NOT_SAID)}).to_arrow_table()
-    frame = pl.from_arrow(found)
+        listing = connection.execute(_LISTING, {"nothing": sorted(NOT_SAID)}).to_arrow_table()
+    frame = pl.from_arrow(listing)
     assert isinstance(frame, pl.DataFrame)
     return (
         frame.select(

@@ -69,8 +69,8 @@ class Tables:
     def levels(self, name: str) -> list[str]:
         """Levels of the second attributes that begin so, in order; ages are ``low-high``."""
         tables = [t for (_, second), t in self.cells.items() if second.startswith(name)]
-        found = {level for table in tables for _, level in table}
-        return sorted(found, key=lambda level: (len(level.split("-")[0]), level))
+        levels = {level for table in tables for _, level in table}
+        return sorted(levels, key=lambda level: (len(level.split("-")[0]), level))
 
     def table(self, first: str, second: str, rows: Sequence[str], columns: Sequence[str]) -> Floats:
         """People by level, of shape (rows, columns); NaN where a cell is not published."""
@@ -112,21 +112,21 @@ class Copula:
         people in each level, of shape (attributes, 3), ``population`` by gender and age in years.
         """
         size = len(names)
-        known = tables or Tables({})
-        bands = known.levels("age") or ["0-100"]
+        two_way = tables or Tables({})
+        bands = two_way.levels("age") or ["0-100"]
         gender, age = np.zeros((len(GENDERS), 2 * size)), np.zeros((len(bands), 2 * size))
         correlation = np.eye(2 * size)
         backed = [] if tables else ["every pair of attributes: independent (no source)"]
         for n, name in enumerate(names if tables else ()):
             for by, levels, out in (("gender", GENDERS, gender), ("age", bands, age)):
-                people = known.table(name, by, _levels_of(name), levels)
+                people = two_way.table(name, by, _levels_of(name), levels)
                 if np.isnan(people).any():
                     backed.append(f"{name} by {by}: {_empty(people, levels)}")
                 if np.isnan(people).all():
                     continue
                 out[:, [n, n + size]] = _shifts(filled(people), margins[n].clip(1e-3))
         for (a, first), (b, second) in combinations(enumerate(names if tables else ()), 2):
-            people = known.table(first, second, _levels_of(first), _levels_of(second))
+            people = two_way.table(first, second, _levels_of(first), _levels_of(second))
             if np.isnan(people).any():
                 backed.append(f"{first} by {second}: {_empty(people, _levels_of(second))}")
             if np.isnan(people).all():
@@ -230,7 +230,7 @@ def joint_distances(people: pl.DataFrame, lists: PersonaLists) -> pl.DataFrame:
     )
     employed = pl.when(pl.col("job").is_in(list(careers))).then(pl.lit("employed"))
     status = employed.when(pl.col("job") == "student").then(pl.lit("student"))
-    own = {
+    values = {
         "career": adults["job"].replace_strict(careers, default=None, return_dtype=pl.String),
         "status": adults.select(status.otherwise(pl.lit("none"))).to_series(),
         "gender": adults["gender"],
@@ -239,7 +239,7 @@ def joint_distances(people: pl.DataFrame, lists: PersonaLists) -> pl.DataFrame:
     for genre in lists.genres:
         liked, disliked = (pl.col(side).list.contains(genre) for side in ("likes", "dislikes"))
         level = pl.when(liked).then(pl.lit("liked")).when(disliked).then(pl.lit("disliked"))
-        own[genre] = adults.select(level.otherwise(pl.lit("neither"))).to_series()
+        values[genre] = adults.select(level.otherwise(pl.lit("neither"))).to_series()
     rows: list[dict[str, Any]] = []
     for tables in (lists.tables or Tables({}), lists.career_tables):
         bands = tables.levels("age")
@@ -247,29 +247,29 @@ def joint_distances(people: pl.DataFrame, lists: PersonaLists) -> pl.DataFrame:
             by_age = second.startswith("age")
             columns = bands if by_age else list(_levels_of(second))
             names = lists.careers.names if first == "career" else _levels_of(first)
-            a = _codes(own[first], names)
-            b = _band_codes(adults["age"], columns) if by_age else _codes(own[second], columns)
+            a = _codes(values[first], names)
+            b = _band_codes(adults["age"], columns) if by_age else _codes(values[second], columns)
             if second.startswith("age of"):
                 b = np.where(adults["gender"] == second.removeprefix("age of "), b, -1)
-            kept = (a >= 0) & (b >= 0)
-            if not kept.any():
+            valid = (a >= 0) & (b >= 0)
+            if not valid.any():
                 continue
             shape = (len(names), len(columns))
-            found = np.bincount(a[kept] * shape[1] + b[kept], minlength=shape[0] * shape[1])
-            share = found.reshape(shape) / kept.sum()
+            counts = np.bincount(a[valid] * shape[1] + b[valid], minlength=shape[0] * shape[1])
+            share = counts.reshape(shape) / valid.sum()
             row, column = share.sum(axis=1), share.sum(axis=0)
             published = tables.table(first, second, names, columns)
             source = np.nan_to_num(published) if first == "status" else filled(published)
-            wanted = rake(source, row, column)
+            target = rake(source, row, column)
             rows.append(
                 {
                     "pair": f"{_kind(first)} x {_kind(second)}",
                     "first": first,
                     "second": second,
-                    "people": int(kept.sum()),
-                    "distance": 0.5 * float(np.abs(share - wanted).sum()),
-                    "independent": 0.5 * float(np.abs(np.outer(row, column) - wanted).sum()),
-                    "shares": wanted.ravel().tolist(),
+                    "people": int(valid.sum()),
+                    "distance": 0.5 * float(np.abs(share - target).sum()),
+                    "independent": 0.5 * float(np.abs(np.outer(row, column) - target).sum()),
+                    "shares": target.ravel().tolist(),
                 }
             )
     return pl.DataFrame(rows, schema=_DISTANCES)
@@ -322,9 +322,9 @@ def filled(people: Floats) -> Floats:
     Each is at most `MIN_PEOPLE` less one, which is why it is not published. A column without
     any published cell is the nearest one that has some.
     """
-    known = np.flatnonzero(~np.isnan(people).all(axis=0))
-    nearest = np.abs(np.arange(people.shape[1])[:, None] - known).argmin(axis=1)
-    part = people[:, known]
+    published = np.flatnonzero(~np.isnan(people).all(axis=0))
+    nearest = np.abs(np.arange(people.shape[1])[:, None] - published).argmin(axis=1)
+    part = people[:, published]
     empty = np.isnan(part)
     out = np.where(empty, 1.0, part)
     for _ in range(20 * empty.any()):
@@ -348,8 +348,8 @@ def _empty(people: Floats, levels: Sequence[str]) -> str:
     return ", ".join(parts)
 
 
-def _ratio(wanted: Floats, found: Floats) -> Floats:
-    return np.divide(wanted, found, out=np.zeros_like(wanted), where=found > 0)
+def _ratio(target: Floats, actual: Floats) -> Floats:
+    return np.divide(target, actual, out=np.zeros_like(target), where=actual > 0)
 
 
 def _shifts(people: Floats, margin: Floats) -> Floats:
@@ -379,8 +379,8 @@ def _tetrachoric(people: Floats) -> float:
     for _ in range(30):
         r = (low + high) / 2
         at = r * _NODES
-        rest = 1 - at**2
-        density = np.exp(-(h * h - 2 * at * h * k + k * k) / (2 * rest)) / np.sqrt(rest)
+        residual = 1 - at**2
+        density = np.exp(-(h * h - 2 * at * h * k + k * k) / (2 * residual)) / np.sqrt(residual)
         low, high = (r, high) if r * (_WEIGHTS @ density) / (2 * np.pi) < excess else (low, r)
     return (low + high) / 2
 

@@ -264,14 +264,14 @@ class _Rows:
         """A column of numbers."""
         values = self.texts(column)
         try:
-            found = np.array([float(v) for v in values])
+            numbers = np.array([float(v) for v in values])
         except ValueError as error:
             raise ConfigError(
                 f"{column} must be a number", where=self.where_from, hint=str(error)
             ) from None
-        if not np.isfinite(found).all():
+        if not np.isfinite(numbers).all():
             raise ConfigError(f"{column} must be a number", where=self.where_from)
-        return found
+        return numbers
 
     def shares(self, column: str) -> Floats:
         """A column of weights, scaled to sum 1."""

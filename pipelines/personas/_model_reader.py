@@ -73,7 +73,7 @@ class ModelReader(Asking):
 
         Raises EngineError if the engine died or failed too often; answers until then are stored.
         """
-        found: list[dict[str, str]] = [{} for _ in texts]
+        chosen: list[dict[str, str]] = [{} for _ in texts]
         for request, _, answer in self._ask(self._requests(texts, tuple(genres))):
             if answer.status != "ok" or answer.probabilities is None:
                 continue
@@ -81,8 +81,8 @@ class ModelReader(Asking):
             options = _options(request)
             best = max(range(len(options)), key=answer.probabilities.__getitem__)
             if answer.probabilities[best] >= _SURE:
-                found[row][about] = options[best]
-        readings = [_reading(stated_options, genres) for stated_options in found]
+                chosen[row][about] = options[best]
+        readings = [_reading(stated_options, genres) for stated_options in chosen]
         self.texts += len(readings)
         self.understood += sum(map(bool, readings))
         return readings
@@ -99,11 +99,11 @@ class ModelReader(Asking):
         """
         readings = self.read(personas["description"].to_list(), genres)
         strings = pl.List(pl.String)
-        kept = [
+        prices = [
             PRICE_TASTES & set(had) if PRICE_TASTES.isdisjoint((*r.likes, *r.dislikes)) else set()
             for had, r in zip(personas["likes"].to_list(), readings, strict=True)
         ]
-        likes = [sorted({*r.likes, *own}) for r, own in zip(readings, kept, strict=True)]
+        likes = [sorted({*r.likes, *taste}) for r, taste in zip(readings, prices, strict=True)]
         return personas.with_columns(
             pl.Series("likes", likes, dtype=strings),
             pl.Series("dislikes", [sorted(r.dislikes) for r in readings], dtype=strings),
@@ -124,11 +124,11 @@ class ModelReader(Asking):
 
 
 def _request(text: str, question: str, options: tuple[str, ...], tag: Any) -> Request:
-    asked = (
+    prompt = (
         f"Text: {text}\n\nQuestion: {question} Answer {', '.join(options[:-1])} or {options[-1]}."
     )
     return Request(
-        messages=(Message("system", _SYSTEM), Message("user", asked)),
+        messages=(Message("system", _SYSTEM), Message("user", prompt)),
         constraint=Choice(options),
         sampling=Sampling(temperature=0.0, max_tokens=8),
         group=f"reader/{tag[0]}",

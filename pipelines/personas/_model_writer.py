@@ -212,14 +212,14 @@ class ModelWriter(Asking):
             if not pending:
                 break
             self._again += len(pending)
-        self.refusal = next(filter(None, (one.reason for one in drawn)), self.refusal)
-        statuses = ["invalid" if one.faults else one.status for one in drawn]
+        self.refusal = next(filter(None, (draft.reason for draft in drawn)), self.refusal)
+        statuses = ["invalid" if draft.faults else draft.status for draft in drawn]
         descriptions = [
-            one.text if status == "ok" else None
-            for one, status in zip(drawn, statuses, strict=True)
+            draft.text if status == "ok" else None
+            for draft, status in zip(drawn, statuses, strict=True)
         ]
-        likes = [one.likes if one.status == "ok" else None for one in drawn]
-        dislikes = [one.dislikes if one.status == "ok" else None for one in drawn]
+        likes = [draft.likes if draft.status == "ok" else None for draft in drawn]
+        dislikes = [draft.dislikes if draft.status == "ok" else None for draft in drawn]
         written = pl.DataFrame(
             {"description": descriptions, "status": statuses},
             schema={"description": pl.String, "status": pl.String},
@@ -240,8 +240,8 @@ class ModelWriter(Asking):
         draw: int,
     ) -> None:
         """Draw another text for each pending row."""
-        asked = self.requests(attributes, rows=pending, draw=draw)
-        for request, _, answer in self._ask(asked):
+        requests = self.requests(attributes, rows=pending, draw=draw)
+        for request, _, answer in self._ask(requests):
             number, grammar = request.tag
             drawn[number] = _Drawn(answer.status, detail=answer.detail)
             text = answer.text
@@ -290,9 +290,9 @@ class ModelWriter(Asking):
         each that were drawn before. A request's tag is the row's number and the
         :class:`~pipelines.llm.grammars.PersonaGrammar` that reads the reply.
         """
-        wanted = None if rows is None else set(rows)
+        selected = None if rows is None else set(rows)
         for number, row in enumerate(attributes.iter_rows(named=True)):
-            if wanted is not None and number not in wanted:
+            if selected is not None and number not in selected:
                 continue
             grammar = self._grammar(row)
             longest = grammar.longest(self._tokenizer)
@@ -309,8 +309,8 @@ class ModelWriter(Asking):
 
     def _room(self, longest: int) -> int:
         """Token budget of a reply; one of a plan of sentences can't be cut back."""
-        whole = self._settings.style == "slots"
-        return self._settings.max_tokens or (longest if whole else min(longest, _BUDGET))
+        planned = self._settings.style == "slots"
+        return self._settings.max_tokens or (longest if planned else min(longest, _BUDGET))
 
     def _messages(self, row: dict[str, Any]) -> tuple[Message, ...]:
         if self._settings.style == "slots":

@@ -59,11 +59,11 @@ def genre_phrase(genre: str, domain: str = "movies") -> str:
 
     Raises ConfigError if there are no phrases for the domain.
     """
-    own = _read_domain(domain)
-    if genre in own["genres"]:
-        return str(own["genres"][genre]["phrase"])
+    phrases = _read_domain(domain)
+    if genre in phrases["genres"]:
+        return str(phrases["genres"][genre]["phrase"])
     # Not `format`: a genre is text that somebody else wrote.
-    return str(own.get("phrases", {}).get(genre) or own["noun"].replace("{genre}", genre))
+    return str(phrases.get("phrases", {}).get(genre) or phrases["noun"].replace("{genre}", genre))
 
 
 @cache
@@ -74,10 +74,10 @@ def taste_names() -> dict[str, tuple[str, ...]]:
     ('leather goods', 'leather', 'things of leather', 'leather bags')
     """
     return {
-        taste: (own["phrase"], *own["names"])
+        taste: (entry["phrase"], *entry["names"])
         for domain in DOMAIN_NAMES
-        for taste, own in _read_domain(domain)["genres"].items()
-        if "names" in own
+        for taste, entry in _read_domain(domain)["genres"].items()
+        if "names" in entry
     }
 
 
@@ -108,13 +108,13 @@ def wordings(phrase: str) -> tuple[str, ...]:
     (('in a big town', 'in a small town'), ('a long walk', 'a walk'))
     """
     synonyms = {row[0]: row for row in _read("grammar.yaml")["synonyms"]}
-    known = _known_words(tuple(sorted(synonyms, key=len, reverse=True)))
+    pattern = _known_words(tuple(sorted(synonyms, key=len, reverse=True)))
     parts: list[list[str]] = []
     for n, part in enumerate(_CHOICE.split(phrase)):
         if n % 2:
             parts.append(part.split("|"))
             continue
-        parts += [synonyms.get(piece, [piece]) for piece in known.split(part)]
+        parts += [synonyms.get(piece, [piece]) for piece in pattern.split(part)]
     count = math.prod(map(len, parts))
     # Of very many, some that differ in every place.
     step = (
@@ -152,9 +152,9 @@ def domain_phrases(domain: str, stage: tuple[str, ...]) -> dict[str, Any]:
 
     Raises :class:`ConfigError` if there are no phrases for the domain.
     """
-    own = _read_domain(domain)
-    out: dict[str, Any] = {"words": own["words"], "pupils": _read("grammar.yaml")["pupils"]}
-    for name, section in {**_read("grammar.yaml"), **own}.items():
+    sections = _read_domain(domain)
+    out: dict[str, Any] = {"words": sections["words"], "pupils": _read("grammar.yaml")["pupils"]}
+    for name, section in {**_read("grammar.yaml"), **sections}.items():
         if name in ("genres", "general", *_BY_FIELD):
             out[name] = _worded_once(domain, name)
         elif name not in (*out, "noun", "phrases", "synonyms"):
@@ -200,5 +200,5 @@ def _read_domain(domain: str) -> dict[str, Any]:
 
 
 def _read(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = packaged_yaml("pipelines.personas", name)
-    return found
+    content: dict[str, Any] = packaged_yaml("pipelines.personas", name)
+    return content

@@ -61,7 +61,7 @@ def read_text(text: str, genres: tuple[str, ...]) -> Reading:
     votes: dict[str, set[int]] = {}
     tones: set[str] = set()
     manners: set[str] = set()
-    rest, uniform, praised = 0, 0, False
+    rest_strength, uniform, praised = 0, 0, False
     felt: set[int] = set()
     state = _State()
     for sentence in _SENTENCE.split(_normal(text)):
@@ -76,7 +76,7 @@ def read_text(text: str, genres: tuple[str, ...]) -> Reading:
         for clause in clauses:
             for subject, sign, marked in state.read(clause):
                 if subject in (_REST, _KIND):
-                    rest = max(rest, (1 + marked) * (sign < 0))
+                    rest_strength = max(rest_strength, (1 + marked) * (sign < 0))
                 elif subject == _ALL:
                     uniform = uniform or sign * marked
                     felt |= {sign} - {0} if _ALL_VIEWED.search(sentence) else set()
@@ -86,7 +86,7 @@ def read_text(text: str, genres: tuple[str, ...]) -> Reading:
     likes = tuple(g for g in genres if votes.get(g) == {1})
     dislikes = tuple(g for g in genres if votes.get(g) == {-1})
     # A rating on one side at least: the rest may only be disliked, or the genre only liked.
-    if likes and rest and (praised or rest > 1):
+    if likes and rest_strength and (praised or rest_strength > 1):
         tones, manners = set(), {"polar"}
     elif uniform and not (likes or dislikes):
         tones, manners = {"generous" if uniform > 0 else "harsh"}, {"uniform"}
@@ -108,8 +108,8 @@ def genres_named(text: str, genres: tuple[str, ...]) -> tuple[str, ...]:
     """
     lexicon = _lexicon(genres)
     marked = lexicon.marked(" ".join(_TOKEN_OR_SIGN.findall(text.casefold())))
-    found = {g for token in _GENRE_TOKEN.findall(marked) for g in lexicon.genres_of(token)}
-    return tuple(g for g in genres if g in found)
+    named = {g for token in _GENRE_TOKEN.findall(marked) for g in lexicon.genres_of(token)}
+    return tuple(g for g in genres if g in named)
 
 
 def read_fields(personas: pl.DataFrame, genres: Sequence[str]) -> pl.DataFrame:
@@ -127,21 +127,21 @@ def read_fields(personas: pl.DataFrame, genres: Sequence[str]) -> pl.DataFrame:
     for name in names:
         stated |= pl.col(name).is_not_null()
     complete = fields.select(pl.all_horizontal(pl.col(names).is_not_null())).to_series()
-    known = tuple(genres)
+    vocabulary = tuple(genres)
     texts: Iterable[str | None] = [None] * fields.height
     if "description" in personas.columns:
         texts = personas["description"]
-    found = [
-        Reading() if full or not text else read_text(text, known)
+    readings = [
+        Reading() if full or not text else read_text(text, vocabulary)
         for full, text in zip(complete, texts, strict=True)
     ]
     parsed = pl.DataFrame(
         {
-            "text_likes": [list(r.likes) for r in found],
-            "text_dislikes": [list(r.dislikes) for r in found],
-            "text_leniency": [r.leniency for r in found],
-            "text_manner": [r.manner for r in found],
-            "text": [bool(r) for r in found],
+            "text_likes": [list(r.likes) for r in readings],
+            "text_dislikes": [list(r.dislikes) for r in readings],
+            "text_leniency": [r.leniency for r in readings],
+            "text_manner": [r.manner for r in readings],
+            "text": [bool(r) for r in readings],
         },
         schema=_READ,
     )
@@ -179,21 +179,21 @@ def reading_counts(
     only).
     """
     fields = read_fields(personas, genres)
-    own = personas.filter(fields["read"] == "fields")
-    step = max(1, -(-own.height // max_texts))
-    known, apart, compared = tuple(genres), 0, 0
-    if "description" in own.columns:
-        stated = own.select(
+    people = personas.filter(fields["read"] == "fields")
+    step = max(1, -(-people.height // max_texts))
+    vocabulary, apart, compared = tuple(genres), 0, 0
+    if "description" in people.columns:
+        stated = people.select(
             "description",
             "likes",
             "dislikes",
-            pl.col("leniency") if "leniency" in own.columns else pl.lit(None).alias("leniency"),
+            pl.col("leniency") if "leniency" in people.columns else pl.lit(None).alias("leniency"),
         ).gather_every(step)
         for text, likes, dislikes, leniency in stated.iter_rows():
-            found = read_text(text or "", known)
+            reading = read_text(text or "", vocabulary)
             compared += 1
-            opposite = {found.leniency, leniency} == {"harsh", "generous"}
-            apart += bool(set(likes) & set(found.dislikes) or set(dislikes) & set(found.likes)
+            opposite = {reading.leniency, leniency} == {"harsh", "generous"}
+            apart += bool(set(likes) & set(reading.dislikes) or set(dislikes) & set(reading.likes)
                           or opposite)  # fmt: skip
     counts = dict(fields["read"].value_counts().iter_rows())
     liked = fields["likes"].list.len()
@@ -201,7 +201,7 @@ def reading_counts(
         **{name: int(counts.get(name, 0)) for name in ("fields", "text", "nothing")},
         "compared": compared,
         "contradictions": apart,
-        "all_liked": int((liked >= max(len(known), 1)).sum()),
+        "all_liked": int((liked >= max(len(vocabulary), 1)).sum()),
         "none_liked": int(((liked == 0) & (fields["dislikes"].list.len() > 0)).sum()),
     }
 
@@ -227,9 +227,9 @@ def reading_statement(counts: Mapping[str, int]) -> str:
     'Rated by fields: 3 of 5; by what the reader finds in the text: 1; 1 state nothing that is read.
     Texts that contradict the fields: 1 of 3 compared; fields win. 2 state dislikes only.'
     """
-    whole = sum(counts[name] for name in ("fields", "text", "nothing"))
+    total = sum(counts[name] for name in ("fields", "text", "nothing"))
     out = (
-        f"Rated by fields: {counts['fields']:,} of {whole:,}; by what the reader finds in the "
+        f"Rated by fields: {counts['fields']:,} of {total:,}; by what the reader finds in the "
         f"text: {counts['text']:,}; {counts['nothing']:,} state nothing that is read."
     )
     if counts["compared"]:
@@ -276,8 +276,8 @@ def _mark(share: float) -> str:
 def _bounded(match: re.Match[str], share: float) -> str:
     """A rating that is a bound: `never more than 3 of 10` is low, `no less than 9` high."""
     bound = match["bound"] or ""
-    kept = re.sub(rf"^(?:{_NOT})\b|\b(?:{_COMPARED})\b", " ", bound)
-    return kept + _bound_mark(bound, share)
+    stripped = re.sub(rf"^(?:{_NOT})\b|\b(?:{_COMPARED})\b", " ", bound)
+    return stripped + _bound_mark(bound, share)
 
 
 def _bound_mark(bound: str, share: float) -> str:
@@ -482,10 +482,10 @@ _THUMBS = re.compile(
 def _thumb(match: re.Match[str]) -> str:
     first = match[0].removesuffix(match["other"] or "")
     up = "👍" in first or first.endswith("up")
-    one, two = (" markpos ", " markneg ") if up else (" markneg ", " markpos ")
+    mark, other_mark = (" markpos ", " markneg ") if up else (" markneg ", " markpos ")
     if not match["other"]:
-        return one
-    return f"{one}{match['other'].rpartition(' and ')[0]} and {two}"
+        return mark
+    return f"{mark}{match['other'].rpartition(' and ')[0]} and {other_mark}"
 
 
 def _numbers(low: str) -> str:
@@ -506,8 +506,8 @@ def _numbers(low: str) -> str:
         return _bounded(match, _share(match[2], 100.0))
 
     def counted(match: re.Match[str]) -> str:
-        whole = 5.0 if match["unit"].startswith("star") else top or 10.0
-        return _bounded(match, _share(match[3] or match[2], whole))
+        full = 5.0 if match["unit"].startswith("star") else top or 10.0
+        return _bounded(match, _share(match[3] or match[2], full))
 
     low = re.sub(
         rf"{_BOUND}\b{_N}(?: (?:points|stars))?(?: (?:out )?of |/)(?:possible )?"
@@ -525,8 +525,8 @@ def _numbers(low: str) -> str:
         if ends is None and value > 1:
             return " "
         # A number above ten is one of a hundred where no scale is named.
-        whole = top or (100.0 if 10 < value <= 100 else ends or 10.0)
-        return match["before"] + _mark(_share(match["n"].removesuffix("s"), whole))
+        full = top or (100.0 if 10 < value <= 100 else ends or 10.0)
+        return match["before"] + _mark(_share(match["n"].removesuffix("s"), full))
 
     plural = rf"(?P<n>\d+(?:\.\d+)?|(?:{'|'.join(_NUMBERS)})s?|zeroe?s)"
     if ":" not in low and not top and not _RATED.search(low):
@@ -612,12 +612,12 @@ def _clauses(sentence: str, lexicon: _Lexicon) -> Iterable[_Clause]:
         for mark, text in zip(*[iter(["", *re.split(r" ?([,:]) ", piece)])] * 2, strict=True):
             part = _parsed(text, lexicon)
             last = parts[-1] if parts else None
-            whole = last is not None and bool(last.cues) and bool(last.named)
+            complete = last is not None and bool(last.cues) and bool(last.named)
             both = bool(part.cues) and bool(part.named)
             statement = (
                 both or _ELLIPSIS.search(part.text) or (part.cues and _PRONOUN.search(part.text))
             )
-            apart = (whole and (statement or mark == ":")) or (
+            apart = (complete and (statement or mark == ":")) or (
                 last is not None
                 and bool(_ELLIPSIS.search(last.text) or (_FOREIGN.search(last.text) and part.cues))
             )
@@ -725,7 +725,7 @@ _ITEM_WORDS = frozenset(
 
 def _parsed(text: str, lexicon: _Lexicon) -> _Clause:
     words = text.split()
-    named = {n: found for n, w in enumerate(words) if (found := lexicon.genres_of(w))}
+    named = {n: genres for n, w in enumerate(words) if (genres := lexicon.genres_of(w))}
     for n, word in enumerate(words):
         if word in (_REST, _ALL):
             named[n] = (word,)
@@ -766,7 +766,7 @@ class _State:
             self.genres = (_KIND,) if "exceptx" in clause.words else mentioned
             self.here = True
         self.foreign = foreign
-        found = list(_statements(clause, last))
+        statements = list(_statements(clause, last))
         # A pronoun stands for what this sentence named; beside a rating also for what an earlier
         # one did, if this one names no other subject before it.
         rated = [c for c in clause.cues if clause.words[c].startswith("mark")]
@@ -774,10 +774,10 @@ class _State:
         meant = bool(_PRONOUN.search(text) or (rated and re.search(r"\bthey\b", text)))
         if not mentioned and clause.cues and before and near and meant:
             sign = _sign(clause, rated[0] if rated else clause.cues[0])
-            found = [(g, sign, bool(rated)) for g in before if sign]
-        self.sign = found[0][1] if found else 0
+            statements = [(g, sign, bool(rated)) for g in before if sign]
+        self.sign = statements[0][1] if statements else 0
         if not foreign and "unreal" not in clause.words:
-            yield from found
+            yield from statements
 
 
 def _statements(clause: _Clause, last: int) -> Iterable[tuple[str, int, bool]]:
@@ -937,7 +937,7 @@ def _tone(sentence: str, clauses: Sequence[_Clause]) -> tuple[set[str], set[str]
     if _NARROW.search(sentence):
         manners.add("narrow")
     words = [w for c in clauses for w in c.words]
-    named = {g for c in clauses for found in c.named.values() for g in found}
+    named = {g for c in clauses for genres in c.named.values() for g in genres}
     if (
         not named - {_ALL, _KIND}
         and not _ELSEWHERE.search(sentence)
@@ -1040,10 +1040,10 @@ class _Lexicon:
 
     def marked(self, text: str) -> str:
         """The text with the names of genres as tokens."""
-        found = list(self._pattern.finditer(text))
-        sure = [m for m in found if m[0] not in _AMBIGUOUS]
+        matches = list(self._pattern.finditer(text))
+        sure = [m for m in matches if m[0] not in _AMBIGUOUS]
         out, at = [], 0
-        for match in found:
+        for match in matches:
             if match[0] in _AMBIGUOUS and not self._about_viewing(text, match, sure):
                 continue
             out += [text[at : match.start()], self._token[match[0]]]

@@ -80,8 +80,8 @@ def _tokenizer(engine: EngineSettings, serving: ServingSettings) -> object | Non
     from pipelines.llm.engines.checkpoints import find_checkpoint
     from pipelines.llm.engines.tokens import load_tokenizer
 
-    found = find_checkpoint(engine.model, engine.revision, serving.models, serving.home)
-    tokenizer: object = load_tokenizer(found.folder)
+    checkpoint = find_checkpoint(engine.model, engine.revision, serving.models, serving.home)
+    tokenizer: object = load_tokenizer(checkpoint.folder)
     return tokenizer
 
 

@@ -76,10 +76,10 @@ class WriterContract(ABC):
         if not self.deterministic:
             return
         writer, attributes = self.make(), self.attributes()
-        whole = writer.write(attributes)
+        together = writer.write(attributes)
         cut = self.size // 3
         parts = [writer.write(attributes[cut:]), writer.write(attributes[:cut])]
-        assert pl.concat(reversed(parts)).equals(whole)
+        assert pl.concat(reversed(parts)).equals(together)
 
     def test_the_writer_has_a_name(self) -> None:
         """It goes into the ``writer`` column."""

@@ -34,23 +34,23 @@ class Cut:
 
     def __init__(self, tree: CategoryTree, nodes: pl.Series, settings: ProductsSettings) -> None:
         self._tree = tree
-        own = np.zeros(len(tree.nodes), dtype=np.int64)
+        direct = np.zeros(len(tree.nodes), dtype=np.int64)
         matched = nodes.drop_nulls().to_numpy()
-        np.add.at(own, matched, 1)
+        np.add.at(direct, matched, 1)
         # Descendants are consecutive: the products below a node are a difference of sums.
-        upto = np.concatenate([[0], np.cumsum(own)])
+        upto = np.concatenate([[0], np.cumsum(direct)])
         self.below = {n.number: int(upto[n.end] - upto[n.number]) for n in tree.nodes}
         deep = [n for n in tree.nodes[1:] if n.depth > settings.cut_levels]
         self.candidates = sum(self.below[n.number] > 0 for n in deep)
-        self._kept = {n.number for n in deep if self.below[n.number] >= settings.min_category_size}
-        self.keys = {number: tree.nodes[number].key for number in self._kept}
+        self._nodes = {n.number for n in deep if self.below[n.number] >= settings.min_category_size}
+        self.keys = {number: tree.nodes[number].key for number in self._nodes}
         self._leaf = {int(n): self._nearest(int(n)) for n in np.unique(matched)}
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._nodes)
 
     def _nearest(self, number: int) -> int | None:
-        while number and number not in self._kept:
+        while number and number not in self._nodes:
             number = self._tree.nodes[number].parent
         return number or None
 
@@ -62,15 +62,15 @@ class Cut:
 
     def _chain(self, number: int) -> list[int]:
         chain = []
-        while number in self._kept:
+        while number in self._nodes:
             chain.append(number)
             number = self._tree.nodes[number].parent
         return chain
 
     def categories(self, leaves: pl.Series) -> pl.DataFrame:
         """Rows of ``products.categories``."""
-        own = Counter(leaves.to_list())
-        nodes = [self._tree.nodes[number] for number in sorted(self._kept)]
+        direct = Counter(leaves.to_list())
+        nodes = [self._tree.nodes[number] for number in sorted(self._nodes)]
         return pl.DataFrame(
             {
                 "category_id": [n.key for n in nodes],
@@ -79,7 +79,7 @@ class Cut:
                 "depth": [n.depth for n in nodes],
                 "parent_id": [self.keys.get(n.parent) for n in nodes],
                 "products": [self.below[n.number] for n in nodes],
-                "leaf_products": [own[n.number] for n in nodes],
+                "leaf_products": [direct[n.number] for n in nodes],
             },
             schema_overrides={"parent_id": pl.String},
         ).sort("category_id")
@@ -176,7 +176,7 @@ def quotas(sizes: Mapping[str, int], total: int) -> dict[str, int]:
     if total >= everything:
         return dict(sizes)
     shares = {name: divmod(size * total, everything) for name, size in sizes.items()}
-    drawn = {name: whole for name, (whole, _) in shares.items()}
+    drawn = {name: count for name, (count, _) in shares.items()}
     order = sorted(shares, key=lambda name: (-shares[name][1], name))
     for name in order[: total - sum(drawn.values())]:
         drawn[name] += 1
@@ -229,7 +229,7 @@ _SHOWN_MISSES = 20
 
 def choice_facts(
     frame: pl.DataFrame,
-    asked: pl.DataFrame,
+    usable: pl.DataFrame,
     routed: Mapping[str, Routed],
     products: Mapping[str, int],
     waived: Mapping[str, list[str]],
@@ -239,12 +239,12 @@ def choice_facts(
     """Facts of one run, JSON-ready.
 
     ``frame`` has every product: ``file``, whether ``drawn``, the first essential field it
-    ``lacks``. ``asked`` has those that were drawn and lack nothing, with ``node`` and ``leaf``.
+    ``lacks``. ``usable`` has those that were drawn and lack nothing, with ``node`` and ``leaf``.
     ``routed`` and ``products`` (count) are by distinct path, ``waived`` has fields that were not
     asked of a file.
     """
     drawn = frame.filter("drawn")
-    matched = asked.filter(pl.col("node").is_not_null())
+    matched = usable.filter(pl.col("node").is_not_null())
     lost = matched.filter(pl.col("leaf").is_null()).height
     return {
         "read": frame.height,
@@ -254,11 +254,11 @@ def choice_facts(
             drawn.drop_nulls("lacks").group_by("lacks").len().sort("lacks").iter_rows()
         ),
         "demands_not_made": waived,
-        "asked": asked.height,
+        "asked": usable.height,
         "matched": matched.height,
-        "match_rate": _share(matched.height, asked.height),
+        "match_rate": _share(matched.height, usable.height),
         "matched_by": _counts(matched, "heuristic"),
-        "paths_from": _counts(asked, "path_from"),
+        "paths_from": _counts(usable, "path_from"),
         "matched_from": _counts(matched, "path_from"),
         "bridged": matched.filter(pl.col("bridged") > 0).height,
         "distinct_paths": len(routed),
@@ -269,28 +269,28 @@ def choice_facts(
         "categories": len(cut),
         "cut_levels": settings.cut_levels,
         "min_category_size": settings.min_category_size,
-        "by_file": _by_file(frame, asked),
+        "by_file": _by_file(frame, usable),
         "misses": _misses(routed, products),
     }
 
 
-def _share(part: int, whole: int) -> float:
-    return round(part / whole, 4) if whole else 0.0
+def _share(part: int, total: int) -> float:
+    return round(part / total, 4) if total else 0.0
 
 
 def _counts(frame: pl.DataFrame, column: str) -> dict[str, int]:
     return dict(frame.group_by(column).len().sort(column).iter_rows())
 
 
-def _by_file(frame: pl.DataFrame, asked: pl.DataFrame) -> list[dict[str, Any]]:
+def _by_file(frame: pl.DataFrame, usable: pl.DataFrame) -> list[dict[str, Any]]:
     read = frame.group_by("file").agg(read=pl.len(), drawn=pl.col("drawn").sum())
-    found = asked.group_by("file").agg(
+    counts = usable.group_by("file").agg(
         asked=pl.len(),
         matched=pl.col("node").is_not_null().sum(),
         in_choice_sets=pl.col("leaf").is_not_null().sum(),
     )
     return (
-        read.join(found, on="file", how="left")
+        read.join(counts, on="file", how="left")
         .with_columns(pl.col("file").cast(pl.String), pl.exclude("file").fill_null(0))
         .with_columns(match_rate=(pl.col("matched") / pl.col("asked").clip(1)).round(4))
         .sort("file")
@@ -300,11 +300,11 @@ def _by_file(frame: pl.DataFrame, asked: pl.DataFrame) -> list[dict[str, Any]]:
 
 def _misses(routed: Mapping[str, Routed], products: Mapping[str, int]) -> list[dict[str, Any]]:
     missed: dict[tuple[str, ...], tuple[int, PathMiss]] = {}
-    for text, one in routed.items():
-        if isinstance(one.outcome, PathMiss):
+    for text, routing in routed.items():
+        if isinstance(routing.outcome, PathMiss):
             # Products of several files may have the same department.
-            before = missed.get(one.path, (0, one.outcome))[0]
-            missed[one.path] = (before + products[text], one.outcome)
+            before = missed.get(routing.path, (0, routing.outcome))[0]
+            missed[routing.path] = (before + products[text], routing.outcome)
     return [
         {
             "path": SEPARATOR.join(path) or "(no path)",
@@ -358,8 +358,8 @@ class ChoiceSets:
         """
         for part in self.chosen.iter_slices(rows):
             ids = part["item_id"]
-            wanted = items.filter(pl.col("item_id").is_between(pl.lit(ids[0]), pl.lit(ids[-1])))
-            facts = wanted.select("item_id", *_KEPT).collect(engine="streaming")
+            selected = items.filter(pl.col("item_id").is_between(pl.lit(ids[0]), pl.lit(ids[-1])))
+            facts = selected.select("item_id", *_KEPT).collect(engine="streaming")
             joined = part.join(facts, on="item_id", how="left", maintain_order="left")
             yield joined.select(
                 "item_id", *_KEPT, "path", "path_from", "category_id",
@@ -384,18 +384,18 @@ def choice_sets(items: pl.LazyFrame, tree: CategoryTree, settings: ProductsSetti
     waived = _waived(frame, settings.essential)
     drawn = sample_mask(frame["item_id"], frame["category"], settings.sample, settings.seed)
     frame = frame.with_columns(drawn, lacks=_first_lack(settings.essential, waived))
-    asked = frame.filter(pl.col("drawn") & pl.col("lacks").is_null())
+    usable = frame.filter(pl.col("drawn") & pl.col("lacks").is_null())
     matcher = PathMatcher(tree)
-    per_route = asked.group_by("route").len().sort("route")
+    per_route = usable.group_by("route").len().sort("route")
     routed = match_routes(per_route["route"].cast(pl.String), matcher)
-    asked = asked.join(_outcomes(routed), on="route", how="left", maintain_order="left")
-    cut = Cut(tree, asked["node"], settings)
-    asked = asked.with_columns(leaf=cut.leaf_of(asked["node"]))
-    stats = choice_facts(frame, asked, routed, dict(per_route.iter_rows()), waived, cut, settings)
-    chosen = asked.filter(pl.col("leaf").is_not_null()).sort("item_id")
+    usable = usable.join(_outcomes(routed), on="route", how="left", maintain_order="left")
+    cut = Cut(tree, usable["node"], settings)
+    usable = usable.with_columns(leaf=cut.leaf_of(usable["node"]))
+    stats = choice_facts(frame, usable, routed, dict(per_route.iter_rows()), waived, cut, settings)
+    chosen = usable.filter(pl.col("leaf").is_not_null()).sort("item_id")
     if chosen.is_empty():
         raise NoChoiceSetError(
-            f"no choice set is left: {stats['matched']:,} of {asked.height:,} products match the "
+            f"no choice set is left: {stats['matched']:,} of {usable.height:,} products match the "
             f"tree, but no category below level {settings.cut_levels} has "
             f"{settings.min_category_size}",
             where="products.categories",
@@ -451,20 +451,20 @@ def _first_lack(essential: tuple[str, ...], waived: Mapping[str, list[str]]) -> 
     lacks = pl.lit(None, dtype=pl.String)
     for field in reversed(essential):
         free = [file for file, fields in waived.items() if field in fields]
-        asked = ~pl.col("file").cast(pl.String).is_in(free)
-        lacks = pl.when(pl.col(f"no_{field}") & asked).then(pl.lit(field)).otherwise(lacks)
+        required = ~pl.col("file").cast(pl.String).is_in(free)
+        lacks = pl.when(pl.col(f"no_{field}") & required).then(pl.lit(field)).otherwise(lacks)
     return lacks
 
 
 def _outcomes(routed: Mapping[str, Routed]) -> pl.DataFrame:
     rows = []
-    for text, one in routed.items():
-        match = one.outcome if isinstance(one.outcome, PathMatch) else None
+    for text, routing in routed.items():
+        match = routing.outcome if isinstance(routing.outcome, PathMatch) else None
         rows.append(
             (
                 text,
-                list(one.path),
-                one.origin,
+                list(routing.path),
+                routing.origin,
                 match.node if match else None,
                 match.heuristic if match else None,
                 match.bridged if match else None,

@@ -54,8 +54,8 @@ def content_words(text: str) -> set[str]:
     >>> sorted(content_words("Which colours do you like for lamps?"))
     ['colour', 'lamp']
     """
-    found = (w.casefold() for w in _WORD.findall(text))
-    return {w.removesuffix("s") if len(w) > 3 else w for w in found} - _COMMON
+    tokens = (w.casefold() for w in _WORD.findall(text))
+    return {w.removesuffix("s") if len(w) > 3 else w for w in tokens} - _COMMON
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,8 @@ def _first_stated(plain: pl.Series, facet: str) -> pl.Series:
     """The value of a packaged facet that each text states first; null where it states none."""
     values = vocabularies()[facet].values
     by_word = {f" {word} ": value for value, words in values.items() for word in words}
-    found = plain.str.extract_many(list(by_word), leftmost=True).list.first()
-    return found.replace_strict(by_word, default=None, return_dtype=pl.String).alias(facet)
+    matches = plain.str.extract_many(list(by_word), leftmost=True).list.first()
+    return matches.replace_strict(by_word, default=None, return_dtype=pl.String).alias(facet)
 
 
 def _plain(text: pl.Expr) -> pl.Expr:
@@ -108,7 +108,7 @@ def facets(items: pl.DataFrame, products: pl.DataFrame) -> Iterator[pl.DataFrame
     """
     products = products.select("item_id", "brand", "price", text=_plain(_text()))
     texts = products["text"]
-    known = products.select(
+    stated = products.select(
         "item_id", "brand", "price", *(_first_stated(texts, name) for name in vocabularies())
     )
     words = products.select("item_id", word=pl.col("text").str.strip_chars().str.split(" ")).select(
@@ -124,7 +124,7 @@ def facets(items: pl.DataFrame, products: pl.DataFrame) -> Iterator[pl.DataFrame
                 pl.lit(sets[first]), pl.lit(sets[min(first + _BLOCK, len(sets)) - 1])
             )
         )
-        yield _of_sets(block, known, words)
+        yield _of_sets(block, stated, words)
 
 
 def _text() -> pl.Expr:
@@ -136,11 +136,11 @@ def _text() -> pl.Expr:
     return pl.concat_str(*parts, separator=" ", ignore_nulls=True)
 
 
-def _of_sets(links: pl.DataFrame, known: pl.DataFrame, words: pl.DataFrame) -> pl.DataFrame:
-    of_set = links.join(known, on="item_id", how="left", maintain_order="left").with_columns(
+def _of_sets(links: pl.DataFrame, stated: pl.DataFrame, words: pl.DataFrame) -> pl.DataFrame:
+    of_set = links.join(stated, on="item_id", how="left", maintain_order="left").with_columns(
         set_size=pl.len().over("category_id"), price=_price_third()
     )
-    whole = _kept(
+    candidates = _kept(
         of_set.unpivot(
             on=["price", "brand", *vocabularies()],
             index=["category_id", "item_id", "set_size"],
@@ -148,7 +148,7 @@ def _of_sets(links: pl.DataFrame, known: pl.DataFrame, words: pl.DataFrame) -> p
         ).drop_nulls("value")
     )
     return (
-        pl.concat([whole, _words(of_set, words)])
+        pl.concat([candidates, _words(of_set, words)])
         .with_columns(_kind())
         .filter(_room())
         .with_columns(_question())
@@ -279,13 +279,13 @@ def _room() -> pl.Expr:
 
 
 def _question() -> tuple[pl.Expr, ...]:
-    asked = {name: facet.question for name, facet in vocabularies().items()}
-    asked |= {"price": _PRICE_QUESTION, "brand": _BRAND_QUESTION}
+    questions = {name: facet.question for name, facet in vocabularies().items()}
+    questions |= {"price": _PRICE_QUESTION, "brand": _BRAND_QUESTION}
     word = pl.format(_WORD_QUESTION, pl.col("facet_id").str.strip_prefix("word:"))
     return (
         pl.col("kind").cast(pl.String),
         pl.col("facet_id")
-        .replace_strict(asked, default=None, return_dtype=pl.String)
+        .replace_strict(questions, default=None, return_dtype=pl.String)
         .fill_null(word)
         .alias("question"),
     )

@@ -120,13 +120,13 @@ class PathMatcher:
         )
 
     def _options(self, node: int, level: str) -> list[_Choice]:
-        known = self._choices.get((node, level))
-        if known is None:
-            known = self._choices[node, level] = self._search(node, level)
-        return known
+        choices = self._choices.get((node, level))
+        if choices is None:
+            choices = self._choices[node, level] = self._search(node, level)
+        return choices
 
     def _search(self, node: int, level: str) -> list[_Choice]:
-        tree, found, seen = self.tree, [], set()
+        tree, choices, seen = self.tree, [], set()
         text = folded(level)
         finders = (tree.named, tree.folding_to, tree.with_words, tree.containing)
         for rank, finder in enumerate(finders):
@@ -144,10 +144,10 @@ class PathMatcher:
                 here = self._starts(here)
             # Breadth first; among categories of one depth the most alike; then by path.
             here.sort(key=lambda c: (tree.nodes[c.node].depth, -c.similarity, c.node))
-            found += here
-            if len(found) >= _MAX_CHOICES:
+            choices += here
+            if len(choices) >= _MAX_CHOICES:
                 break
-        return found[:_MAX_CHOICES]
+        return choices[:_MAX_CHOICES]
 
     def _starts(self, choices: list[_Choice]) -> list[_Choice]:
         """Nodes that a path may begin with: of the top level, or the only one below it."""

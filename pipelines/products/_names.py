@@ -70,8 +70,8 @@ def words(name: str) -> tuple[str, ...]:
     (('girl', 'toy'), ('a', 'v', 'cable'), ())
     """
     plain = "".join(c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
-    found = _WORD.findall(_POSSESSIVE.sub("", plain.casefold()))
-    return tuple(stem(word) for word in found if word not in _JOINTS)
+    tokens = _WORD.findall(_POSSESSIVE.sub("", plain.casefold()))
+    return tuple(stem(word) for word in tokens if word not in _JOINTS)
 
 
 def folded(name: str) -> str:

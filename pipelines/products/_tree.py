@@ -121,14 +121,14 @@ class CategoryTree:
         parts = words(name)
         if not parts:
             return []
-        *whole, last = parts
+        *complete, last = parts
         position = bisect_left(self._vocabulary, last)
         numbers: set[int] = set()
         while position < len(self._vocabulary) and self._vocabulary[position].startswith(last):
             numbers.update(self.below(self._by_word[self._vocabulary[position]], node))
             position += 1
-        if whole:
-            numbers.intersection_update(self._having(tuple(whole), node))
+        if complete:
+            numbers.intersection_update(self._having(tuple(complete), node))
         text = " " + " ".join(parts)
         return [n for n in sorted(numbers) if text in f" {self.foldeds[n]}"]
 

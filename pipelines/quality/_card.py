@@ -124,10 +124,10 @@ def _reading(summary: Mapping[str, Any]) -> str:
         [f"Personas: {reading_statement(summary['reading'])}"] if "reading" in summary else []
     )
     sentences += [
-        f"The texts of cohort {cohort} were read by the model {one['model']}: something in "
-        f"{one['read']:,} of {one['texts']:,}."
-        for cohort, one in sorted(summary.get("text_readers", {}).items())
-        if one
+        f"The texts of cohort {cohort} were read by the model {reader['model']}: something in "
+        f"{reader['read']:,} of {reader['texts']:,}."
+        for cohort, reader in sorted(summary.get("text_readers", {}).items())
+        if reader
     ]
     return " ".join(sentences)
 
@@ -137,7 +137,7 @@ def _tables(tables: Mapping[str, Snapshot]) -> list[dict[str, Any]]:
 
     shown = []
     for name, snapshot in sorted(tables.items()):
-        contract, made = CONTRACTS.get(snapshot.dataset), snapshot.manifest
+        contract, manifest = CONTRACTS.get(snapshot.dataset), snapshot.manifest
         shown.append(
             {
                 "name": name,
@@ -146,8 +146,8 @@ def _tables(tables: Mapping[str, Snapshot]) -> list[dict[str, Any]]:
                 "version": snapshot.version,
                 "description": contract.description if contract else "",
                 "columns": contract.columns() if contract else [],
-                "code_version": made.code_version,
-                "inputs": [f"{k}@{v[:16]}" for k, v in sorted(made.inputs.items())],
+                "code_version": manifest.code_version,
+                "inputs": [f"{k}@{v[:16]}" for k, v in sorted(manifest.inputs.items())],
             }
         )
     return shown

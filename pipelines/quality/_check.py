@@ -160,17 +160,17 @@ def _outcome(
             where=f"{where}.{spec.name}",
             hint="this is an error in the check, not in the data",
         )
-    found = dict(result.result)
-    failing = int(found.get("unexpected_count") or 0)
-    of = int(found.get("element_count") or frame.height)
-    observed = found.get("observed_value")
+    details = dict(result.result)
+    failing = int(details.get("unexpected_count") or 0)
+    of = int(details.get("element_count") or frame.height)
+    observed = details.get("observed_value")
     if observed is None and spec.columns():
         observed = _observed(frame, spec, arguments, failing, of)
     rows: list[dict[str, str | None]] = []
     if not result.success and failing:
-        rows = _rows_with(frame, spec.columns(), found.get("partial_unexpected_list") or [])
-    elif not result.success and found.get("partial_missing_list"):
-        rows = [{"missing": str(plain(v))} for v in found["partial_missing_list"][:MAX_ROWS]]
+        rows = _rows_with(frame, spec.columns(), details.get("partial_unexpected_list") or [])
+    elif not result.success and details.get("partial_missing_list"):
+        rows = [{"missing": str(plain(v))} for v in details["partial_missing_list"][:MAX_ROWS]]
     return Outcome(bool(result.success), plain(observed), failing, of, rows)
 
 
@@ -201,11 +201,11 @@ def _rows_with(
         v.values() if isinstance(v, dict) else v if isinstance(v, tuple | list) else (v,)
         for v in values
     ]
-    wanted = pl.DataFrame(
+    failing = pl.DataFrame(
         [dict(zip(columns, (plain(x) for x in key), strict=True)) for key in keys],
         schema={c: frame.schema[c] for c in columns},
     ).unique()
-    return sample_rows(frame.join(wanted, on=columns, how="semi", maintain_order="left"))
+    return sample_rows(frame.join(failing, on=columns, how="semi", maintain_order="left"))
 
 
 def sample_rows(frame: pl.DataFrame) -> list[dict[str, str | None]]:
@@ -346,15 +346,15 @@ def _large_enough(view: View, counted: str, number: int, snapshot: Snapshot) -> 
     assert view.frame is not None, "a view without a frame has no rows to count"
     counts = {"rows": snapshot.rows, **view.facts}
     if counted in counts:
-        found, kept = int(counts[counted]), view.frame
+        count, frame = int(counts[counted]), view.frame
     else:
-        found = max(view.frame[counted].to_list(), default=0)
-        kept = view.frame.filter(view.frame[counted] >= number)
+        count = max(view.frame[counted].to_list(), default=0)
+        frame = view.frame.filter(view.frame[counted] >= number)
     # An empty table is a fault at any size: its checks run, and fail.
-    if found < number and snapshot.rows:
+    if count < number and snapshot.rows:
         unit = counted.replace("_", " ")
-        return View.skip(f"{found:,} {unit}; at least {number:,} are needed")
-    return replace(view, frame=kept)
+        return View.skip(f"{count:,} {unit}; at least {number:,} are needed")
+    return replace(view, frame=frame)
 
 
 def _resolve(spec: Expectation, view: View, settings: Settings) -> dict[str, Any]:
@@ -431,8 +431,8 @@ def _message(spec: Expectation, passed: bool | None, details: Mapping[str, Any])
         return f"{spec.because}: {details['problem']}"
     observed = details["observed"]
     several = observed if isinstance(observed, list) else [observed]
-    found = " to ".join("none" if v is None else _number(v) for v in several)
-    text = f"{spec.because}: {found}; {'as' if passed else 'but'} expected {details['expected']}"
+    shown = " to ".join("none" if v is None else _number(v) for v in several)
+    text = f"{spec.because}: {shown}; {'as' if passed else 'but'} expected {details['expected']}"
     return text if passed or spec.remedy is None else f"{text} ({spec.remedy})"
 
 

@@ -41,25 +41,25 @@ def _preference_scores(snapshot: Snapshot, settings: Settings) -> Figures:
         expected_rating=pl.col("expected").mean(),
         failed_share=(pl.col("status") != "ok").mean(),
     )
-    found: Figures = dict(means.collect().row(0, named=True))
+    figures: Figures = dict(means.collect().row(0, named=True))
     serving = settings.serving
     for cohort, facts in snapshot.manifest.stats.get("scoring", {}).items():
         pairs = facts.get("scored_now") or 0
-        found[f"seconds per pair, {cohort}"] = facts["seconds"] / pairs if pairs else None
+        figures[f"seconds per pair, {cohort}"] = facts["seconds"] / pairs if pairs else None
         for name in ("prompt_tokens", "completion_tokens", "cached_tokens", "calls"):
-            found[f"{name}, {cohort}"] = facts.get(name)
+            figures[f"{name}, {cohort}"] = facts.get(name)
         if "prompt_tokens" in facts:
-            found[f"cost, {cohort}"] = (
+            figures[f"cost, {cohort}"] = (
                 facts["prompt_tokens"] * serving.input_price
                 + facts["completion_tokens"] * serving.output_price
             ) / 1e6
-    return found
+    return figures
 
 
 def _item_similarity(snapshot: Snapshot, _: Settings) -> Figures:
     columns = {"similarity": "score", "path_similarity": "path_score", "text_similarity": "cosine"}
-    there = {k: v for k, v in columns.items() if v in snapshot.scan().collect_schema()}
-    means = snapshot.scan().select(pl.col(column).mean().alias(n) for n, column in there.items())
+    present = {k: v for k, v in columns.items() if v in snapshot.scan().collect_schema()}
+    means = snapshot.scan().select(pl.col(column).mean().alias(n) for n, column in present.items())
     return {f"mean {name}": value for name, value in means.collect().row(0, named=True).items()}
 
 
@@ -74,9 +74,9 @@ _FIGURES: dict[str, Callable[[Snapshot, Settings], Figures]] = {
 def figures_for(dataset: str, snapshot: Snapshot, settings: Settings) -> Figures:
     """Headline figures of a dataset by name (four digits); those that are unknown are left out."""
     figures = _FIGURES.get(dataset.rpartition(".")[2])
-    found = figures(snapshot, settings) if figures and snapshot.rows else {}
+    values = figures(snapshot, settings) if figures and snapshot.rows else {}
     return {
         name: float(f"{value:.4g}") if isinstance(value, float) else value
-        for name, value in found.items()
+        for name, value in values.items()
         if value is not None
     }

@@ -103,14 +103,14 @@ def genre_counts(items: pl.LazyFrame) -> bytes:
 def feature_coverage(items: pl.LazyFrame) -> bytes:
     """Share of films that have each feature."""
     columns = items.collect_schema()
-    known = {
+    has_value = {
         name: pl.col(name).list.len().fill_null(0) > 0
         if isinstance(dtype, pl.List)
         else pl.col(name).is_not_null()
         for name, dtype in columns.items()
         if name not in {"item_id", "title", "has_tmdb"}
     }
-    shares = items.select(**{k: v.mean() for k, v in known.items()}).collect(engine="streaming")
+    shares = items.select(**{k: v.mean() for k, v in has_value.items()}).collect(engine="streaming")
     filled: dict[str, float] = {k: v or 0.0 for k, v in shares.row(0, named=True).items()}
     ordered = sorted(filled.items(), key=lambda pair: -pair[1])
     return bars(

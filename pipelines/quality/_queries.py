@@ -1,7 +1,7 @@
 """Views that are queries of ``suites.yaml``, run by DuckDB over a table's files.
 
 A query reads the table under check as ``this``, other tables of the domain by their short names,
-and what ``rows`` returned as ``judged``. ``setting('graph.top_k')`` is a number of the settings,
+and what ``rows`` returned as ``judged``. ``setting('graph.alpha')`` is a number of the settings,
 ``domain()`` the domain's name and ``noted()`` the facts in the table's manifest (JSON).
 """
 

@@ -76,7 +76,7 @@ def release_report(release: Release, *, persona: str | None = None) -> dict[str,
             )
             if table in release.tables
         ],
-        "sections": [(key, name) for key, name, there in sections if there],
+        "sections": [(key, name) for key, name, content in sections if content],
         "notes": notes,
         "item": item,
         "persona": shown,
@@ -106,20 +106,20 @@ def _template() -> Template:
     return environment.from_string(Path(__file__).with_name("report.html.jinja").read_text("utf-8"))
 
 
-def _persona(release: Release, wanted: str | None, item: str) -> dict[str, Any] | None:
+def _persona(release: Release, requested: str | None, item: str) -> dict[str, Any] | None:
     from pipelines.errors import ReleaseError
 
     if not {"personas", "preference_scores", "items"} <= set(release.tables):
         return None
     scores = release.snapshot("preference_scores").scan().filter(pl.col("status") == "ok")
-    if wanted is None:
+    if requested is None:
         first = scores.select(pl.col("persona_id").min()).collect().item()
     else:
-        first = scores.filter(pl.col("persona_id") == wanted).head(1).collect()
-        first = wanted if first.height else None
+        first = scores.filter(pl.col("persona_id") == requested).head(1).collect()
+        first = requested if first.height else None
     if first is None:
-        if wanted is not None:
-            raise ReleaseError(f"no scores of {wanted}", where=str(release))
+        if requested is not None:
+            raise ReleaseError(f"no scores of {requested}", where=str(release))
         return None
     mine = scores.filter(pl.col("persona_id") == first)
     chosen, order = "Five ratings, from best to worst.", pl.lit(0.0)
@@ -133,15 +133,15 @@ def _persona(release: Release, wanted: str | None, item: str) -> dict[str, Any] 
         )
     items = release.snapshot("items").scan()
     columns = [c for c in ("title", "year", "genres") if c in items.collect_schema()]
-    known = (
+    watched = (
         mine.sort(order, "item_id", descending=[True, False])
         .head(_WATCHED)
         .join(items.select("item_id", *columns), on="item_id", maintain_order="left")
         .sort("expected", "item_id", descending=[True, False])
         .collect()
     )
-    spread = [round(i * (known.height - 1) / (_RATINGS - 1)) for i in range(_RATINGS)]
-    rows = known[sorted(set(spread))].to_dicts()
+    spread = [round(i * (watched.height - 1) / (_RATINGS - 1)) for i in range(_RATINGS)]
+    rows = watched[sorted(set(spread))].to_dicts()
     people = release.snapshot("personas").scan().filter(pl.col("persona_id") == first)
     person = people.collect().to_dicts()[0]
     facts = [str(person[c]) for c in ("age", "gender", "job", "hobby") if person[c] is not None]
@@ -227,7 +227,7 @@ def _raters(release: Release) -> dict[str, list[tuple[str, ...]]]:
     if "rater_report" not in release.tables:
         return {}
     report = release.snapshot("rater_report").read()
-    found: dict[str, list[tuple[str, ...]]] = {}
+    by_split: dict[str, list[tuple[str, ...]]] = {}
     for split in (s for s in _SPLITS if s in set(report["split"])):
         rows = report.filter(pl.col("split") == split)
         ranked = rows.filter(pl.col("metric") == "rmse").sort("value", "predictor")
@@ -237,17 +237,17 @@ def _raters(release: Release) -> dict[str, list[tuple[str, ...]]]:
             cells = [row, *order.to_dicts()]
             shown = [f"{c['value']:.3f} [{c['low']:.3f}, {c['high']:.3f}]" for c in cells]
             model = "none (statistical)" if row["statistical"] else "yes"
-            found.setdefault(split, []).append(
+            by_split.setdefault(split, []).append(
                 (name, row["kind"], model, shown[0], shown[1] if len(shown) > 1 else "")
             )
-    return found
+    return by_split
 
 
 def _checks(release: Release) -> dict[str, Any]:
     from pipelines.store import count_outcomes
 
-    own = {lock.dataset for lock in release.tables.values()}
-    records = [(d, c) for d, checks in release.checks.items() if d in own for c in checks.values()]
+    used = {lock.dataset for lock in release.tables.values()}
+    records = [(d, c) for d, checks in release.checks.items() if d in used for c in checks.values()]
     rows = [
         (d, c.name, c.outcome.replace("_", " "), str(c.details.get("skipped", "")))
         for d, c in records
@@ -261,7 +261,7 @@ def _tables(release: Release) -> list[tuple[str, ...]]:
 
     rows: list[tuple[str, ...]] = []
     for name, lock in release.tables.items():
-        inputs = {split_cohort(one)[0] for one in release.snapshot(name).manifest.inputs}
+        inputs = {split_cohort(dataset)[0] for dataset in release.snapshot(name).manifest.inputs}
         rows.append((name, lock.version, ", ".join(sorted(inputs)) or "no table", f"{lock.rows:,}"))
     return rows
 
@@ -271,4 +271,4 @@ def _terms(release: Release) -> list[tuple[str, str, str]]:
     from pipelines.personas import LICENCES
 
     named = licences(release) | (LICENCES if "personas" in release.tables else {})
-    return [(name, one.line, one.citation) for name, one in sorted(named.items())]
+    return [(name, licence.line, licence.citation) for name, licence in sorted(named.items())]

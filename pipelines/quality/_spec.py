@@ -137,12 +137,12 @@ class Evidence:
         the manifest are those of the build that first made this content; a later build may
         have come to it from others.)
         """
-        found = self.context.get(dataset)
-        if found is None and self.store.has(dataset):
-            found = self.store.current(dataset)
-        if found is not None:
-            self._used[dataset] = found.version
-        return found
+        snapshot = self.context.get(dataset)
+        if snapshot is None and self.store.has(dataset):
+            snapshot = self.store.current(dataset)
+        if snapshot is not None:
+            self._used[dataset] = snapshot.version
+        return snapshot
 
     @property
     def domain(self) -> str:
@@ -168,10 +168,10 @@ class Evidence:
 
         Raises :class:`MissingTableError` if there is none.
         """
-        found = self.related(dataset)
-        if found is None:
+        snapshot = self.related(dataset)
+        if snapshot is None:
             raise MissingTableError(f"there is no snapshot of {dataset} to compare with")
-        return found
+        return snapshot
 
     def compared_with(self) -> dict[str, str]:
         """Versions of the related tables that were looked at since the last call."""
@@ -199,11 +199,11 @@ class Evidence:
 
     def targets_of(self, cohort: str) -> PersonaTargets:
         """The shares that a cohort is sampled from: those of people from its minimum age on."""
-        made = self.snapshot.manifest.config.get("cohorts", {}).get(cohort)
-        if self.persona_targets or made is None:
+        config = self.snapshot.manifest.config.get("cohorts", {}).get(cohort)
+        if self.persona_targets or config is None:
             return self.targets
         # Older cohorts state no minimum age: they have children.
-        return persona_targets(made.get("min_age", 0))
+        return persona_targets(config.get("min_age", 0))
 
 
 ViewFunction = Callable[[Evidence], View]

@@ -32,9 +32,9 @@ def _suites() -> dict[str, tuple[Expectation, ...]]:
     suites = {}
     for domain, tables in _DECLARED["domains"].items():
         for table in tables:
-            own = _of_domain(_DECLARED["checks"][table], domain, _DECLARED["groups"])
+            expectations = _of_domain(_DECLARED["checks"][table], domain, _DECLARED["groups"])
             dataset = f"{domain}.{table}"
-            suites[dataset] = (*own, *drift_expectations(dataset))
+            suites[dataset] = (*expectations, *drift_expectations(dataset))
     return suites
 
 

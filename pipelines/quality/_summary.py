@@ -113,15 +113,15 @@ def _choice_sets(scores: Snapshot, sets: Snapshot) -> dict[str, Any]:
     from pipelines.quality._views_scores import LEAST_WORTH
     from pipelines.raters import choice_set_figures
 
-    found = choice_set_figures(scores.scan(), sets.scan())
-    if not found.height:
+    figures = choice_set_figures(scores.scan(), sets.scan())
+    if not figures.height:
         return {}
     return {
         "choice_sets": {
-            "sets": found.height,
-            "asking_pays": int((found["worth"] >= LEAST_WORTH).sum()),
-            "median_worth": found["worth"].median(),
-            "mean_deviation": found["deviation"].mean(),
+            "sets": figures.height,
+            "asking_pays": int((figures["worth"] >= LEAST_WORTH).sum()),
+            "median_worth": figures["worth"].median(),
+            "mean_deviation": figures["deviation"].mean(),
         }
     }
 
@@ -263,16 +263,18 @@ def _cluster_mean(groups: pl.DataFrame) -> dict[str, Any] | None:
 def _checks(store: Store, tables: Mapping[str, Snapshot]) -> dict[str, Any]:
     from pipelines.store import count_outcomes
 
-    found = {
+    by_table = {
         name: list(store.checks(snapshot.dataset, snapshot.version).values())
         for name, snapshot in sorted(tables.items())
     }
-    every = [(f"{name}.{record.name}", record) for name, own in found.items() for record in own]
+    every = [
+        (f"{name}.{record.name}", record) for name, checks in by_table.items() for record in checks
+    ]
     return {
         **count_outcomes(record for _, record in every),
         "failing": [name for name, record in every if record.passed is False],
         "unjudged": [name for name, record in every if record.passed is None],
-        "tables": {name: count_outcomes(own) for name, own in found.items()},
+        "tables": {name: count_outcomes(checks) for name, checks in by_table.items()},
     }
 
 
@@ -309,9 +311,9 @@ def render_summary(summary: Mapping[str, Any]) -> Group:
     from rich.text import Text
 
     parts = [("Contents", _contents(summary))]
-    known = [{"mean of": k, **m} for k, m in means_of(summary).items()]
-    if known:
-        parts.append(("Means", _estimates("mean of", "value", known)))
+    means = [{"mean of": k, **m} for k, m in means_of(summary).items()]
+    if means:
+        parts.append(("Means", _estimates("mean of", "value", means)))
     raters = summary.get("raters") or {}
     parts += [
         (text, _estimates(who, measure, raters[key]))
@@ -359,8 +361,8 @@ def _contents(summary: Mapping[str, Any]) -> Table:
         lines.append(("choice sets in which asking pays", sets["asking_pays"], sets["sets"]))
     if summary.get("triples"):
         lines.append(("graph triples", sum(summary["triples"].values()), None))
-    for label, count, whole in lines:
-        share = "" if not whole else f"{count / whole:.1%}"
+    for label, count, total in lines:
+        share = "" if not total else f"{count / total:.1%}"
         # Text, not markup: a bracket in a name is a bracket.
         table.add_row(Text(label), f"{count:,}", share)
     return table

@@ -46,7 +46,7 @@ def persona_targets(min_age: int = 18) -> PersonaTargets:
         ages=ages,
         genders={"female": 1.0 - male, "male": male},
         favourable={
-            name: dict(zip(own.genres, map(float, own.genre_shares), strict=True))
-            for name, own in by_domain.items()
+            name: dict(zip(domain_lists.genres, map(float, domain_lists.genre_shares), strict=True))
+            for name, domain_lists in by_domain.items()
         },
     )

@@ -41,7 +41,7 @@ def _expected_relations(evidence: Evidence) -> list[str]:
     edges = load_schema(evidence.domain).edges
     preferences = _preferences(evidence)
     material = {origin: _columns_with_values(evidence, table) for origin, table in _TABLES.items()}
-    there = [
+    expected = [
         edge
         for edge in edges
         # Columns of item ids may name only items outside the catalogue.
@@ -49,7 +49,7 @@ def _expected_relations(evidence: Evidence) -> list[str]:
         or edge.origin == "ratings"
         or (edge.origin == "interactions" and edge.where in {"all", *preferences})
     ]
-    names = (name for edge in there for name in (edge.relation, edge.inverse))
+    names = (name for edge in expected for name in (edge.relation, edge.inverse))
     return sorted({name for name in names if name})
 
 
@@ -64,7 +64,7 @@ def _columns_with_values(evidence: Evidence, table: str) -> set[str]:
         for name, dtype in scan.collect_schema().items()
     )
     row = filled.collect(engine="streaming").row(0, named=True)
-    return {name for name, found in row.items() if found}
+    return {name for name, present in row.items() if present}
 
 
 def _preferences(evidence: Evidence) -> set[str]:
@@ -84,8 +84,8 @@ def _preferences(evidence: Evidence) -> set[str]:
         value = rescale(float(rating), scale_named(source), SCALES["1-5"])
         high += n * (value >= settings.liked_from)
         low += n * (value <= settings.disliked_to)
-    found = (("liked", high), ("disliked", low))
-    return {name for name, n in found if n >= max(LEAST_SHARE * total, LEAST_RATINGS)}
+    tallies = (("liked", high), ("disliked", low))
+    return {name for name, n in tallies if n >= max(LEAST_SHARE * total, LEAST_RATINGS)}
 
 
 @view("graph_triples", "violations")
@@ -103,13 +103,13 @@ def _leaks(evidence: Evidence) -> View:
     from pipelines.graph import leaked
 
     held_out = splits.scan().filter(pl.col("split") != "train").collect(engine="streaming")
-    found: list[pl.DataFrame] = []
+    leaks: list[pl.DataFrame] = []
     # In pieces: the triples of millions of ratings don't fit in memory at once.
     for piece in _pieces(evidence.snapshot):
-        found.append(leaked(piece, held_out, evidence.domain))
-        if sum(frame.height for frame in found) >= MOST_LISTED:
+        leaks.append(leaked(piece, held_out, evidence.domain))
+        if sum(frame.height for frame in leaks) >= MOST_LISTED:
             break
-    return View(pl.concat(found).head(MOST_LISTED))
+    return View(pl.concat(leaks).head(MOST_LISTED))
 
 
 def _pieces(snapshot: Snapshot) -> Iterator[pl.DataFrame]:

@@ -65,9 +65,9 @@ def _sampled(evidence: Evidence) -> pl.LazyFrame:
 
 def _planned(evidence: Evidence) -> dict[str, int]:
     """Planned number of personas, by cohort that was generated here."""
-    asked = evidence.settings.personas
+    settings = evidence.settings.personas
     cohorts = evidence.snapshot.manifest.config.get("cohorts") or {
-        DOMAINS[evidence.domain].cohort(asked.cohort): {"count": asked.count}
+        DOMAINS[evidence.domain].cohort(settings.cohort): {"count": settings.count}
     }
     return {name: int(facts["count"]) for name, facts in cohorts.items() if "count" in facts}
 
@@ -121,17 +121,17 @@ def _ages(evidence: Evidence) -> View:
         n = int(part["n"].sum())
         targets = evidence.targets_of(str(cohort)).ages
         census = {f"{low}-{high}": share for low, high, share in targets}
-        found = {
+        observed = {
             f"{low}-{high}": int(part.filter(pl.col("age").is_between(low, high))["n"].sum())
             for low, high, _ in targets
         }
-        outside = n - sum(found.values())
-        distance = total_variation(found | {"outside": outside}, census)
+        outside = n - sum(observed.values())
+        distance = total_variation(observed | {"outside": outside}, census)
         allowed = MARGIN + tv_allowance(list(census.values()), n)
         rows.append({"cohort": cohort, "distance": distance, "allowed": allowed})
         examples += [
             {"cohort": cohort, "band": band, "share": k / max(1, n), "census": census[band]}
-            for band, k in found.items()
+            for band, k in observed.items()
         ]
     return _distances(rows, examples, "census")
 
@@ -142,14 +142,14 @@ def _genders(evidence: Evidence) -> View:
     counts = _sampled(evidence).group_by("cohort", "gender").agg(n=pl.len())
     rows, examples = [], []
     for (cohort,), part in _by_cohort(counts):
-        found = {str(g): int(n) for g, n in part.select("gender", "n").iter_rows()}
-        n = sum(found.values())
+        observed = {str(g): int(n) for g, n in part.select("gender", "n").iter_rows()}
+        n = sum(observed.values())
         targets = evidence.targets_of(str(cohort)).genders
         allowed = MARGIN + tv_allowance(list(targets.values()), n)
-        distance = total_variation(found, targets)
+        distance = total_variation(observed, targets)
         rows.append({"cohort": cohort, "distance": distance, "allowed": allowed})
         examples += [
-            {"cohort": cohort, "gender": g, "share": found.get(g, 0) / max(1, n), "census": s}
+            {"cohort": cohort, "gender": g, "share": observed.get(g, 0) / max(1, n), "census": s}
             for g, s in targets.items()
         ]
     return _distances(rows, examples, "census")
@@ -213,13 +213,13 @@ def _persona_genres(evidence: Evidence) -> View:
             for domain, shares in evidence.targets.favourable.items()
         ]
     )
-    found = (
+    opinions = (
         sides.filter(~pl.col("cohort").is_in(_chosen_by_model(evidence)))
         .group_by("cohort", "domain", "genre")
         .agg(opinions=pl.len(), liked=pl.col("liked").sum())
     )
     frame = (
-        found.join(targets, on=["domain", "genre"])
+        opinions.join(targets, on=["domain", "genre"])
         .with_columns(share=pl.col("liked") / pl.col("opinions").clip(1))
         .with_columns(distance=(pl.col("share") - pl.col("target")).abs())
         .collect(engine="streaming")
@@ -245,14 +245,14 @@ def _joint_shares(evidence: Evidence) -> View:
     )
     rows = []
     for (cohort, domain), part in people.sort("cohort").group_by("cohort", "domain"):
-        found = joint_distances(part, load_lists(str(domain)))
-        tests = max(1, found.height)
+        distances = joint_distances(part, load_lists(str(domain)))
+        tests = max(1, distances.height)
         allowed = [
             MARGIN + JOINT_MARGIN + tv_allowance(shares, n, ALPHA / tests)
-            for shares, n in found.select("shares", "people").iter_rows()
+            for shares, n in distances.select("shares", "people").iter_rows()
         ]
         rows.append(
-            found.drop("shares").select(
+            distances.drop("shares").select(
                 pl.lit(cohort).alias("cohort"), pl.all(), pl.Series("allowed", allowed)
             )
         )
@@ -283,7 +283,7 @@ def _contradictions(evidence: Evidence) -> View:
         .filter(pl.col("sentence").str.contains(AVERSION))
         .collect(engine="streaming")
     )
-    found = []
+    parts = []
     for genre in sorted({g for row in averse["likes"] for g in row}):
         mine = averse.filter(pl.col("likes").list.contains(genre))
         about = pl.col("sentence").str.contains(spelling(genre))
@@ -292,8 +292,8 @@ def _contradictions(evidence: Evidence) -> View:
             pl.col("dislikes").list.contains(g) & pl.col("sentence").str.contains(spelling(g))
             for g in sorted({g for row in mine["dislikes"] for g in row}) or [genre]
         )
-        found.append(mine.filter(about & ~others).with_columns(genre=pl.lit(genre)))
-    rows = pl.concat(found).select("persona_id", "genre", "sentence") if found else averse.head(0)
+        parts.append(mine.filter(about & ~others).with_columns(genre=pl.lit(genre)))
+    rows = pl.concat(parts).select("persona_id", "genre", "sentence") if parts else averse.head(0)
     share = rows["persona_id"].n_unique() / total
     return View(pl.DataFrame({"share": [share]}), examples=rows.head(10))
 

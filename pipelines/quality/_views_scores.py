@@ -48,14 +48,14 @@ def _planned_personas(evidence: Evidence) -> View:
     personas = evidence.needed(evidence.sibling_name("personas"))
     key, default = "persona_id", evidence.settings.personas.domain
     people = personas.scan().select(key, "cohort")
-    there, planned = pl.collect_all(
+    cohorts, planned = pl.collect_all(
         [people.select("cohort").unique(), evidence.snapshot.scan().select(_cohort()).unique()],
         engine="streaming",
     )
     standing = DOMAINS[evidence.domain].cohort(evidence.settings.personas.cohort)
     demanded = [
         name
-        for name in sorted({*planned["cohort"], standing} & {*there["cohort"]})
+        for name in sorted({*planned["cohort"], standing} & {*cohorts["cohort"]})
         if cohort_domain(name, default) == evidence.domain
     ]
     return View(
@@ -194,24 +194,24 @@ def _asking(evidence: Evidence) -> View:
     from pipelines.raters import choice_set_figures
 
     sets = evidence.needed(evidence.sibling_name("choice_set_items"))
-    found = choice_set_figures(evidence.snapshot.scan(), sets.scan())
-    if not found.height:
+    figures = choice_set_figures(evidence.snapshot.scan(), sets.scan())
+    if not figures.height:
         return View.missing("no choice set is scored as a whole")
     pays = pl.col("worth") >= LEAST_WORTH
     sound = pays & pl.col("deviation").is_between(*SET_SPREAD)
-    flagged = found.filter(~(sound & (pl.col("reached_share") >= LEAST_REACHED))).sort("worth")
+    flagged = figures.filter(~(sound & (pl.col("reached_share") >= LEAST_REACHED))).sort("worth")
     return View(
-        found.select(
+        figures.select(
             paying_share=pays.mean(),
             deviation=pl.col("deviation").mean(),
             reached_share=(pl.col("reached_share") * pl.col("personas")).sum()
             / pl.col("personas").sum(),
         ),
-        facts={"pairs": int(found["personas"].sum())},
+        facts={"pairs": int(figures["personas"].sum())},
         noted={
-            "sets": found.height,
+            "sets": figures.height,
             "sets_flagged": flagged.height,
-            "median_worth": found["worth"].median(),
+            "median_worth": figures["worth"].median(),
             "flagged": flagged.head(10).to_dicts(),
         },
     )
@@ -228,10 +228,10 @@ def _compared(figure: str) -> ViewFunction:
     def compared(evidence: Evidence) -> View:
         from pipelines.raters import MIN_PERSONAS, MIN_RATINGS, MIN_USERS
 
-        found = evidence.snapshot.read().filter(figure=figure)
-        if not found.height:
+        report = evidence.snapshot.read().filter(figure=figure)
+        if not report.height:
             return View.missing(f"the report lacks {figure}")
-        row = found.row(0, named=True)
+        row = report.row(0, named=True)
         for counted, least in (
             ("people", MIN_USERS),
             ("ratings", MIN_RATINGS),
@@ -262,7 +262,7 @@ def _compared(figure: str) -> ViewFunction:
                 f"and {factor:.2f}: more people or personas are needed"
             )
         return View(
-            found.select("figure", "ratio", "ratio_low", "ratio_high").with_columns(
+            report.select("figure", "ratio", "ratio_low", "ratio_high").with_columns(
                 distance=pl.lit(factor_apart(low, high))
             )
         )
@@ -292,8 +292,8 @@ def score_histogram(scores: pl.LazyFrame) -> pl.DataFrame:
     if counts.is_empty():
         return pl.DataFrame(schema={"rating": pl.Float64, "share": pl.Float64, "scale": pl.String})
     scale = counts.group_by("scale").agg(pl.col("n").sum()).sort("n", "scale")["scale"][-1]
-    one = counts.filter(pl.col("scale") == scale).sort("rating")
-    return one.select("rating", share=pl.col("n") / pl.col("n").sum(), scale="scale")
+    histogram = counts.filter(pl.col("scale") == scale).sort("rating")
+    return histogram.select("rating", share=pl.col("n") / pl.col("n").sum(), scale="scale")
 
 
 def rating_histograms(scores: pl.LazyFrame, interactions: pl.LazyFrame) -> pl.DataFrame:
@@ -301,16 +301,16 @@ def rating_histograms(scores: pl.LazyFrame, interactions: pl.LazyFrame) -> pl.Da
 
     Columns rating, scores, human, scale; no rows where there is no score.
     """
-    own = score_histogram(scores)
+    shares = score_histogram(scores)
     schema = {"rating": pl.Float64, "scores": pl.Float64, "human": pl.Float64, "scale": pl.String}
-    if own.is_empty():
+    if shares.is_empty():
         return pl.DataFrame(schema=schema)
-    finest = scale_named(str(own["scale"][0]))
+    finest = scale_named(str(shares["scale"][0]))
     compared = finest
     for name in interactions.select("scale").unique().collect()["scale"]:
         compared = coarser(compared, scale_named(str(name)))
-    folded = own.with_columns(
-        rating=pl.Series(to_answers(own["rating"].to_numpy(), finest, compared))
+    folded = shares.with_columns(
+        rating=pl.Series(to_answers(shares["rating"].to_numpy(), finest, compared))
     )
     return (
         folded.group_by("rating")

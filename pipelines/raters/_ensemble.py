@@ -90,9 +90,9 @@ class EnsembleRater:
 
     def for_personas(self, persona_embeddings: pl.DataFrame) -> EnsembleRater:
         """Its members with the vectors of other personas; its counts go on."""
-        made = copy(self)
-        made._raters = tuple(for_personas(rater, persona_embeddings) for rater in self._raters)
-        return made
+        ensemble = copy(self)
+        ensemble._raters = tuple(for_personas(rater, persona_embeddings) for rater in self._raters)
+        return ensemble
 
     @property
     def raters(self) -> tuple[Rater, ...]:

@@ -114,13 +114,13 @@ def fit_exposure(
         late, rows.user, rows.item, _by_rank(counts), list(catalogue.index), NEGATIVES, NEAREST,
         seed,
     )  # fmt: skip
-    found = negatives[:, 0] >= 0
-    user, positive, negatives = late.user[found], late.item[found], negatives[found]
+    valid = negatives[:, 0] >= 0
+    user, positive, negatives = late.user[valid], late.item[valid], negatives[valid]
     fitted = len(np.unique(user))
     metadata: dict[str, Any] = {
         "people": fitted,
         "positives": len(user),
-        "without_negatives": int((~found).sum()),
+        "without_negatives": int((~valid).sum()),
         "split": "train",
         "basis": "taste and popularity",
     }
@@ -155,8 +155,8 @@ def human_tastes(rater: StatisticalRater, rows: HumanRows) -> Floats:
     """Posterior mean of people's tastes given ratings, of shape (users, 1 + features)."""
     catalogue = rater.catalogue
     surplus = rows.rating - rater.quality.mean - catalogue.quality[rows.item]
-    known = (catalogue.taste, len(rows.users), rows.user, rows.item, surplus)
-    tastes = rater.tastes.posterior(*known).mean
+    observations = (catalogue.taste, len(rows.users), rows.user, rows.item, surplus)
+    tastes = rater.tastes.posterior(*observations).mean
     # The first column is leniency.
     tastes[:, 0] = 0.0
     return tastes
@@ -164,10 +164,10 @@ def human_tastes(rater: StatisticalRater, rows: HumanRows) -> Floats:
 
 def _training_counts(train: pl.LazyFrame, index: dict[str, int]) -> tuple[Floats, int]:
     """Training interactions of each item, and people with any."""
-    found = train.group_by("item_id").len().collect(engine="streaming")
+    tallies = train.group_by("item_id").len().collect(engine="streaming")
     counts = np.zeros(len(index))
-    rows = found["item_id"].replace_strict(index, default=-1, return_dtype=pl.Int64).to_numpy()
-    counts[rows[rows >= 0]] = found["len"].to_numpy()[rows >= 0]
+    rows = tallies["item_id"].replace_strict(index, default=-1, return_dtype=pl.Int64).to_numpy()
+    counts[rows[rows >= 0]] = tallies["len"].to_numpy()[rows >= 0]
     people = train.select(pl.col("user_id").n_unique()).collect(engine="streaming").item()
     return counts, max(int(people), 1)
 
@@ -203,9 +203,9 @@ def _negatives(
     draw = uniform(seed, keys[0][:, None], keys[1][:, None], np.arange(count))
     out = np.full((len(positives), count), -1, dtype=np.int64)
     people = np.arange(len(positives.users) + 1)
-    own, other = (np.searchsorted(side, people) for side in (positives.user, seen_by))
+    bounds, other = (np.searchsorted(side, people) for side in (positives.user, seen_by))
     for n in np.unique(positives.user):
-        part = slice(own[n], own[n + 1])
+        part = slice(bounds[n], bounds[n + 1])
         free = np.ones(len(order), dtype=np.bool_)
         free[rank[seen[other[n] : other[n + 1]]]] = False
         unseen = np.flatnonzero(free)
@@ -249,8 +249,8 @@ def _fit(gaps: Floats, user: Ints, kinds: int) -> tuple[Floats, Floats]:
 def _kinds(catalogue: Catalogue) -> list[str]:
     """Kinds of taste that the catalogue has columns of."""
     genres, features = len(catalogue.genres), catalogue.features.shape[1]
-    there = (genres, features - genres - 2, 1, 1, 1)
-    return [kind for kind, columns in zip(KINDS, there, strict=True) if columns]
+    sizes = (genres, features - genres - 2, 1, 1, 1)
+    return [kind for kind, columns in zip(KINDS, sizes, strict=True) if columns]
 
 
 def _offsets(share: Floats, variance: Floats) -> Floats:
@@ -295,9 +295,9 @@ def judge_exposure(
     catalogue = rater.catalogue
     held = collect_rows(interactions, splits, split, catalogue, most=max_rows)
     place = {user: n for n, user in enumerate(held.users)}
-    known = rater.training_rows(interactions, splits, users=held.users)
+    train_rows = rater.training_rows(interactions, splits, users=held.users)
     tastes = np.zeros((len(held.users), catalogue.taste.shape[1]))
-    tastes[[place[user] for user in known.users]] = human_tastes(rater, known)
+    tastes[[place[user] for user in train_rows.users]] = human_tastes(rater, train_rows)
     seen = (
         interactions.lazy()
         .filter(pl.col("user_id").is_in(held.users))
@@ -315,11 +315,11 @@ def judge_exposure(
             held, seen["user"].to_numpy(), seen["item"].to_numpy(), _by_rank(counts),
             list(catalogue.index), NEGATIVES, nearest, seed,
         )  # fmt: skip
-        found = drawn[:, 0] >= 0
-        if not found.any():
+        valid = drawn[:, 0] >= 0
+        if not valid.any():
             continue
-        user = np.repeat(held.user[found], NEGATIVES)
-        sides = np.repeat(held.item[found], NEGATIVES), drawn[found].ravel()
+        user = np.repeat(held.user[valid], NEGATIVES)
+        sides = np.repeat(held.item[valid], NEGATIVES), drawn[valid].ravel()
         felt, other = (np.einsum("ij,ij->i", tastes[user], model.columns[side]) for side in sides)
         gap = model.offsets[sides[0]] - model.offsets[sides[1]] + felt - other
         out[name] = _area(gap, user, seed)
@@ -366,8 +366,8 @@ def inclusion(exposure: Floats, count: int) -> Floats:
         return np.ones_like(out)
     sure = np.zeros(out.shape, dtype=np.bool_)
     for _ in range(out.shape[1]):
-        rest = np.where(sure, 0.0, exposure).sum(axis=1, keepdims=True)
-        out = np.where(sure, 1.0, exposure * (count - sure.sum(axis=1, keepdims=True)) / rest)
+        remaining = np.where(sure, 0.0, exposure).sum(axis=1, keepdims=True)
+        out = np.where(sure, 1.0, exposure * (count - sure.sum(axis=1, keepdims=True)) / remaining)
         more = (out > 1.0) & ~sure
         if not more.any():
             break

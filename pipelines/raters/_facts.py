@@ -28,10 +28,10 @@ def models_of(rater: Rater) -> list[LLMRater | ListwiseRater]:
 
 def asked_of(rater: Rater) -> Counter[str]:
     """Counts of requests to the rater's models by kind; empty for a rater without a model."""
-    asked: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for model in models_of(rater):
         tally = model.tally
-        asked += Counter(
+        totals += Counter(
             answers=tally.answers,
             calls=tally.calls,
             hits=tally.hits,
@@ -42,7 +42,7 @@ def asked_of(rater: Rater) -> Counter[str]:
             completion_tokens=tally.completion_tokens,
             cached_tokens=tally.cached_tokens,
         )
-    return asked
+    return totals
 
 
 def disagreement_of(rater: Rater) -> Floats:
@@ -97,20 +97,20 @@ def scoring_facts(
     models = models_of(rater)
     if not models:
         return facts
-    asked = scores.asked
-    free = asked["hits"] + asked["duplicates"]
+    counts = scores.asked
+    free = counts["hits"] + counts["duplicates"]
     return {
         **facts,
-        "invalid": asked["invalid"],
-        "truncated": asked["truncated"],
-        "calls": asked["calls"],
-        "hits": asked["hits"],
-        "hit_rate": round(free / asked["answers"], 6) if asked["answers"] else None,
-        "prompt_tokens": asked["prompt_tokens"],
-        "completion_tokens": asked["completion_tokens"],
-        "cached_tokens": asked["cached_tokens"],
+        "invalid": counts["invalid"],
+        "truncated": counts["truncated"],
+        "calls": counts["calls"],
+        "hits": counts["hits"],
+        "hit_rate": round(free / counts["answers"], 6) if counts["answers"] else None,
+        "prompt_tokens": counts["prompt_tokens"],
+        "completion_tokens": counts["completion_tokens"],
+        "cached_tokens": counts["cached_tokens"],
         "tokens_per_second": round(
-            (asked["prompt_tokens"] + asked["completion_tokens"]) / seconds, 1
+            (counts["prompt_tokens"] + counts["completion_tokens"]) / seconds, 1
         ),
         "gpu_seconds": round(scores.seconds, 3) if any(map(_on_gpu, models)) else None,
     }

@@ -89,14 +89,14 @@ def plan_pairs(
             hint="scoring.plan=stratified",
         )
     popularity = _popularity(films, item_stats)
-    whole = share == len(films)
+    all_items = share == len(films)
     names = pl.Series(["all", "exposure", *(name for name, _ in STRATA)])
     frames = []
     for start in range(0, len(people), _CHUNK):
         part = people[start : start + _CHUNK]
         watched: Floats | None = None
         keys = combine(settings.seed, hash_ids(part))[:, None]
-        if whole:
+        if all_items:
             film = np.tile(np.arange(len(films)), (len(part), 1))
             chance, stratum = np.ones(film.shape), np.zeros(film.shape, np.int64)
         elif settings.plan == "exposure":
@@ -111,7 +111,7 @@ def plan_pairs(
             film, chance, stratum = _stratified(keys, hash_ids(films), popularity, share)
         if exposure is not None and watched is None:
             # A plan of few pairs needs no probability of all.
-            watched = exposure(part, films, None if whole else film)
+            watched = exposure(part, films, None if all_items else film)
         frames.append(
             pl.DataFrame(
                 {
@@ -196,8 +196,8 @@ def plan_choice_sets(
 
 def planned_sets(choice_set_items: pl.DataFrame, items: pl.Series) -> pl.DataFrame:
     """Rows of the choice sets all of whose products are among `items`."""
-    whole = pl.col("item_id").is_in(items.implode()).all().over("category_id")
-    return choice_set_items.filter(whole)
+    complete = pl.col("item_id").is_in(items.implode()).all().over("category_id")
+    return choice_set_items.filter(complete)
 
 
 def _popularity(films: pl.Series, item_stats: pl.DataFrame) -> Ints:

@@ -83,15 +83,15 @@ def open_rater(
         If a table that the rater needs is not given, or the engine can't be opened.
     """
     scoring = settings.scoring_of(domain)
-    there: dict[str, Any] = {"items": items}
-    there.update((table, rows) for table, rows in tables.items() if rows is not None)
+    available: dict[str, Any] = {"items": items}
+    available.update((table, rows) for table, rows in tables.items() if rows is not None)
     if scoring.rater not in RATERS:
         more = {"scale": scale_named(scoring.scale), "domain": domain, "seed": scoring.seed}
-        own: Rater = RATERS.open(scoring.rater, offered=there | more)
-        return own
+        custom: Rater = RATERS.open(scoring.rater, offered=available | more)
+        return custom
 
     def single(kind: str, chosen: EngineSettings) -> Rater:
-        missing = [table for table in RATERS[kind].needs if table not in there]
+        missing = [table for table in RATERS[kind].needs if table not in available]
         if missing:
             raise ConfigError(
                 f"the rater needs {', '.join(missing)}",
@@ -101,15 +101,15 @@ def open_rater(
         if kind == "random":
             return RandomRater(scale_named(scoring.scale))
         if kind == "replay":
-            return ReplayRater(there["preference_scores"], rater=scoring.replay)
+            return ReplayRater(available["preference_scores"], rater=scoring.replay)
         if kind == "surrogate":
-            found = find_surrogate(settings.runtime.home, domain, settings.surrogate.snapshot)
-            known = {table: rows for table, rows in there.items() if table in SurrogateRater.uses}
-            return SurrogateRater(SurrogateModel.load(found.path), **known)
+            snapshot = find_surrogate(settings.runtime.home, domain, settings.surrogate.snapshot)
+            used = {t: rows for t, rows in available.items() if t in SurrogateRater.uses}
+            return SurrogateRater(SurrogateModel.load(snapshot.path), **used)
         if kind in ("facets", "text", "words"):
-            return _of_products(kind, there, scoring)
+            return _of_products(kind, available, scoring)
         if kind not in ("llm", "listwise"):
-            fitted_on: dict[str, Any] = {table: there.get(table) for table in _FITTED_ON}
+            fitted_on: dict[str, Any] = {table: available.get(table) for table in _FITTED_ON}
             return fit_rater(
                 kind,
                 scale=scoring.scale,
@@ -124,7 +124,7 @@ def open_rater(
             else partial(_llm, calibration=_calibration(settings, scoring, chosen)),
             scoring=scoring,
             serving=settings.serving,
-            tables=there,
+            tables=available,
             domain=domain,
             store=store,
             name=name,
@@ -155,8 +155,8 @@ def calibration_file(settings: Settings, scoring: ScoringSettings) -> Path | Non
 
     ConfigError if it is to be the model's and the model is no folder here.
     """
-    asked = "llm" in {scoring.rater, *(member.rater for member in scoring.ensemble)}
-    return _calibration_file(settings, scoring, settings.engine) if asked else None
+    uses_llm = "llm" in {scoring.rater, *(member.rater for member in scoring.ensemble)}
+    return _calibration_file(settings, scoring, settings.engine) if uses_llm else None
 
 
 def _calibration_file(
@@ -167,8 +167,8 @@ def _calibration_file(
     if scoring.calibration != "model":
         return Path(scoring.calibration).expanduser()
     serving = settings.serving
-    found = find_checkpoint(engine.model, engine.revision, serving.models, serving.home)
-    return found.folder / CALIBRATION
+    checkpoint = find_checkpoint(engine.model, engine.revision, serving.models, serving.home)
+    return checkpoint.folder / CALIBRATION
 
 
 def _calibration(

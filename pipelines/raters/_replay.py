@@ -104,9 +104,9 @@ class ReplayRater:
 
     def at(self, place: Ints) -> RatingBatch:
         """Scores of stored rows, of shape (n,); -1 stands for a pair that is not stored."""
-        known = place >= 0
+        stored = place >= 0
         probabilities = np.full((len(place), len(self.scale)), np.nan)
-        probabilities[known] = self._probabilities[place[known]]
+        probabilities[stored] = self._probabilities[place[stored]]
         places = place.tolist()
         return RatingBatch(
             self.scale,

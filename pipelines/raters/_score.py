@@ -75,11 +75,11 @@ def score_pairs(
         rated = stored(rated)
         draw = uniform(seed, person_keys[person[rows]], item_keys[item[rows]])
         frame = _frame(plan[rows], rated, draw, rater)
-        asked = uniform(seed + 1, person_keys[person[rows]], item_keys[item[rows]]) < explain
-        if asked.any() and isinstance(rater, Explainer):
+        drawn = uniform(seed + 1, person_keys[person[rows]], item_keys[item[rows]]) < explain
+        if drawn.any() and isinstance(rater, Explainer):
             ratings = frame["mode"].cast(pl.Float64).fill_null(float("nan")).to_numpy()
-            why = rater.explain(personas[who], items, pairs[asked], ratings[asked], past, seed=seed)
-            frame = _with_reasons(frame, why, asked)
+            why = rater.explain(personas[who], items, pairs[drawn], ratings[drawn], past, seed=seed)
+            frame = _with_reasons(frame, why, drawn)
         yield frame
         advance("scoring pairs", rows.stop, plan.height)
 
@@ -99,15 +99,15 @@ def stored(rated: RatingBatch) -> RatingBatch:
 def places(plan: pl.DataFrame, table: pl.DataFrame, key: str) -> Ints:
     """Row of `table` that each row of a plan names, of shape (pairs,); ContractError if unknown."""
     place = pl.DataFrame({key: table[key]}).with_row_index("row")
-    found = plan.select(key).join(place, on=key, how="left", maintain_order="left")["row"]
-    if found.null_count():
-        missing = plan.filter(found.is_null())[key].unique().sort()
+    rows = plan.select(key).join(place, on=key, how="left", maintain_order="left")["row"]
+    if rows.null_count():
+        missing = plan.filter(rows.is_null())[key].unique().sort()
         raise ContractError(
             f"the plan names {len(missing)} unknown {key.removesuffix('_id')}s",
             where="score_plan",
             details={"rows": [{key: m} for m in missing.head(10)]},
         )
-    return found.cast(pl.Int64).to_numpy()
+    return rows.cast(pl.Int64).to_numpy()
 
 
 def _frame(plan: pl.DataFrame, rated: RatingBatch, draw: np.ndarray, rater: Rater) -> pl.DataFrame:
@@ -133,11 +133,11 @@ def _frame(plan: pl.DataFrame, rated: RatingBatch, draw: np.ndarray, rater: Rate
     return frame.with_columns(pl.col("mode", "sample").cast(pl.Int64))
 
 
-def _with_reasons(frame: pl.DataFrame, why: pl.DataFrame, asked: np.ndarray) -> pl.DataFrame:
+def _with_reasons(frame: pl.DataFrame, why: pl.DataFrame, drawn: np.ndarray) -> pl.DataFrame:
     """The scores with their explanations, and a note where a rating that was asked of has none."""
-    row = pl.Series(np.cumsum(asked) - 1).set(~pl.Series(asked), None)
+    row = pl.Series(np.cumsum(drawn) - 1).set(~pl.Series(drawn), None)
     failed = why.select(pl.coalesce("note", "status")).to_series().gather(row)
-    missing = pl.Series(asked) & (pl.col("status") == OK) & pl.col("explanation").is_null()
+    missing = pl.Series(drawn) & (pl.col("status") == OK) & pl.col("explanation").is_null()
     reason = pl.format("no explanation: {}", failed)
     noted = pl.concat_str(pl.col("note"), reason, separator="; ", ignore_nulls=True)
     return frame.with_columns(why["explanation"].gather(row)).with_columns(

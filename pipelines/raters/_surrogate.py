@@ -122,13 +122,13 @@ class Side:
 
         A row needs its text vector where the teacher's rows had one, else a genre.
         """
-        known = facts_of(frame)
+        facts = facts_of(frame)
         table = np.empty((frame.height, len(self.names)))
         for n, name in enumerate(self.names.tolist()):
-            table[:, n] = known.get(name, 0.0 if "=" in name else np.nan)
+            table[:, n] = facts.get(name, 0.0 if "=" in name else np.nan)
         # Facts far beyond the taught range are cut: a line is no guide out there.
         table = np.clip(np.nan_to_num((table - self.mean) / self.spread), -5.0, 5.0)
-        sets = [known[f"{name}=#"] > 0 for name in _SETS if f"{name}=#" in known]
+        sets = [facts[f"{name}=#"] > 0 for name in _SETS if f"{name}=#" in facts]
         complete = np.any([np.zeros(frame.height, bool), *sets], axis=0)
         if len(self.axes):
             vectors = text_vectors(frame, embeddings)
@@ -171,8 +171,8 @@ def with_stats(items: pl.DataFrame, stats: pl.DataFrame | None) -> pl.DataFrame:
     """Items with the count and mean of their training ratings, if there is a table of them."""
     if stats is None:
         return items
-    known = stats.select("item_id", "train_ratings", "train_mean_rating")
-    return items.join(known, on="item_id", how="left", maintain_order="left")
+    train_stats = stats.select("item_id", "train_ratings", "train_mean_rating")
+    return items.join(train_stats, on="item_id", how="left", maintain_order="left")
 
 
 def stated_digests(frame: pl.DataFrame) -> npt.NDArray[np.uint64]:
@@ -217,8 +217,8 @@ class SurrogateModel:
     def beats_floor(self, kind: str) -> bool:
         """Whether a kind's RMSE is below its baseline's, with the difference's 95 % interval."""
         rows = self.metadata.get("fidelity", ())
-        found = [r for r in rows if (r["kind"], r["figure"]) == (kind, "rmse")]
-        return bool(found) and found[0]["difference_high"] < 0
+        rmse_rows = [r for r in rows if (r["kind"], r["figure"]) == (kind, "rmse")]
+        return bool(rmse_rows) and rmse_rows[0]["difference_high"] < 0
 
     def save(self, folder: Path) -> list[Path]:
         """Write arrays and metadata as plain files into a folder."""
@@ -293,9 +293,9 @@ def cuts_of(gaps: Floats, anchor: float) -> Floats:
     [[-0.5, 0.5, 2.5]]
     """
     steps = np.cumsum(np.exp(gaps), axis=1)
-    whole = np.concatenate([np.zeros((len(gaps), 1)), steps], axis=1)
+    cuts = np.concatenate([np.zeros((len(gaps), 1)), steps], axis=1)
     middle = gaps.shape[1] // 2
-    return np.asarray(whole - whole[:, middle : middle + 1] + anchor)
+    return np.asarray(cuts - cuts[:, middle : middle + 1] + anchor)
 
 
 def ordinal(cuts: Floats, location: Floats) -> Floats:
@@ -369,11 +369,13 @@ class SurrogateRater:
         if histories is not None and histories.height and self.model.memory is not None:
             # Remembered items that are not rated here are known by what was taught of them.
             ids = items["item_id"].to_list()
-            known = set(ids)
-            more = [i for i in histories["item_id"].unique().sort() if i not in known]
+            id_set = set(ids)
+            more = [i for i in histories["item_id"].unique().sort() if i not in id_set]
             place = {name: n for n, name in enumerate([*ids, *more])}
-            own = histories.group_by("persona_id", maintain_order=True).agg("item_id", "rating")
-            lists = {p: (i, r) for p, i, r in own.select("persona_id", "item_id", "rating").rows()}
+            by_id = histories.group_by("persona_id", maintain_order=True).agg("item_id", "rating")
+            lists = {
+                p: (i, r) for p, i, r in by_id.select("persona_id", "item_id", "rating").rows()
+            }
             wide = max(len(i) for i, _ in lists.values())
             rows, marks = np.full((personas.height, wide), -1), np.zeros((personas.height, wide))
             for n, name in enumerate(personas["persona_id"]):
@@ -398,14 +400,14 @@ class SurrogateRater:
 
     def metadata(self) -> dict[str, Any]:
         """Teacher, its counts, and the fidelity on held-out pairs by kind."""
-        made = self.model.metadata
-        fidelity = [r for r in made.get("fidelity", ()) if r["figure"] == "rmse"]
+        facts = self.model.metadata
+        fidelity = [r for r in facts.get("fidelity", ()) if r["figure"] == "rmse"]
         return {
             "rater": self.name,
             "scale": self.scale.name,
             "fitted": {"rank": self.model.rank, "histories": self.model.memory is not None},
             "by_hand": {},
-            "teacher": made.get("teacher", {}),
+            "teacher": facts.get("teacher", {}),
             "fidelity": {
                 r["kind"]: {k: r[k] for k in ("value", "low", "high", "floor", "pairs")}
                 for r in fidelity
@@ -430,35 +432,35 @@ class BoundSurrogate(BoundRater):
         super().__init__(rater, personas, items)
         self._model = model = rater.model
         self.language_model = False
-        (people, seen, there), (things, met, here) = rater.sides(personas, items)
+        (people, seen, person_ok), (things, met, item_ok) = rater.sides(personas, items)
         self.below_floor = tuple(
             kind
             for number, kind in enumerate(KINDS)
-            if (there & (seen ^ bool(number & 2))).any()
-            and (here & (met ^ bool(number & 1))).any()
+            if (person_ok & (seen ^ bool(number & 2))).any()
+            and (item_ok & (met ^ bool(number & 1))).any()
             and not model.beats_floor(kind)
         )
         if more:
             rows = model.items.rows(more)
             taught = np.where((rows >= 0)[:, None], model.items.values[rows], 0.0)
-            things, here = np.vstack([things, taught]), np.concatenate([here, rows >= 0])
+            things, item_ok = np.vstack([things, taught]), np.concatenate([item_ok, rows >= 0])
         width = 1 + model.rank
         self._people, self._things = people[:, :width].copy(), things
         self._cuts = cuts_of(people[:, width:], model.anchor)
-        self._person_ok, self._item_ok = there, here
+        self._person_ok, self._item_ok = person_ok, item_ok
         self._table: Floats | None = None
         if len(people) * len(things) <= _TABLE and not more:
             self._table = self._people[:, 1:] @ things[:, 1:].T
             self._table += self._people[:, :1] + things[None, :, 0]
         teacher = model.metadata.get("teacher", {}).get("rater", "")
-        told = (
+        about_memory = (
             "memories count as its answers with histories taught"
             if model.memory
             else "it was taught without histories, and memories change nothing"
         )
         self.note = (
             f"Ratings are a surrogate's of the rater {teacher} (a small statistical model of its "
-            f"answers, no language model); {told}."
+            f"answers, no language model); {about_memory}."
         )
 
     def rate(
@@ -480,8 +482,8 @@ class BoundSurrogate(BoundRater):
             who, what = personas[rows], items[rows]
             location, cuts = self.locations(who, what)
             if memory is not None and past is not None and ratings is not None and past.size:
-                told = self.surplus(who, what, past[rows], ratings[rows], memory.strength)
-                location = location + told @ [memory.level, memory.factors]
+                surplus = self.surplus(who, what, past[rows], ratings[rows], memory.strength)
+                location = location + surplus @ [memory.level, memory.factors]
             out[rows] = ordinal(cuts, location)
         ok = self._person_ok[personas] & self._item_ok[items]
         if ok.all():

@@ -245,8 +245,8 @@ class BoundRater:
             rows = np.flatnonzero(layer == number)
             part = self._through_tables(personas[rows], items[rows], past[rows], ratings[rows])
             probabilities[rows] = part.probabilities
-            for row, found in zip(rows.tolist(), part.status, strict=True):
-                status[row] = found
+            for row, row_status in zip(rows.tolist(), part.status, strict=True):
+                status[row] = row_status
         return RatingBatch(self.scale, probabilities, status)
 
     def sweep(self, persona: int, past: Ints, ratings: Floats) -> Floats:
@@ -310,8 +310,8 @@ def check_batch(batch: object, pairs: int, name: str) -> None:
 
 def bind(rater: Rater, personas: pl.DataFrame, items: pl.DataFrame) -> BoundRater:
     """The array form of a rater over these personas and items: its own, or the general one."""
-    own = getattr(rater, "bind", None)
-    bound: BoundRater = (own or partial(BoundRater, rater))(personas, items)
+    method = getattr(rater, "bind", None)
+    bound: BoundRater = (method or partial(BoundRater, rater))(personas, items)
     return bound
 
 
@@ -337,5 +337,5 @@ def for_personas(rater: Rater, persona_embeddings: pl.DataFrame) -> Rater:
     method = getattr(rater, "for_personas", None)
     if method is None:
         return rater
-    made: Rater = method(persona_embeddings)
-    return made
+    updated: Rater = method(persona_embeddings)
+    return updated

@@ -67,29 +67,29 @@ def check_rater(chosen: Rater | type[Any] | str) -> None:
     rater: Rater = opened
 
     # Shape (pairs, answers), not negative, sum 1 where the status is ok, else NaN.
-    whole = rater.rate(personas, items)
-    assert whole.scale == rater.scale, "ratings are on the rater's scale"
-    assert whole.probabilities.shape == (12, len(rater.scale)), "shape is (pairs, answers)"
-    assert len(whole.status) == len(whole) == 12, "a status per pair"
-    assert set(whole.status) <= set(STATUSES), "statuses are known ones"
-    ok = np.array([s == OK for s in whole.status])
-    assert (whole.probabilities[ok] >= 0).all(), "probabilities are not negative"
-    total = whole.probabilities[ok].sum(axis=1)
+    ratings = rater.rate(personas, items)
+    assert ratings.scale == rater.scale, "ratings are on the rater's scale"
+    assert ratings.probabilities.shape == (12, len(rater.scale)), "shape is (pairs, answers)"
+    assert len(ratings.status) == len(ratings) == 12, "a status per pair"
+    assert set(ratings.status) <= set(STATUSES), "statuses are known ones"
+    ok = np.array([s == OK for s in ratings.status])
+    assert (ratings.probabilities[ok] >= 0).all(), "probabilities are not negative"
+    total = ratings.probabilities[ok].sum(axis=1)
     np.testing.assert_allclose(total, 1.0, atol=1e-9, err_msg="probabilities sum to 1")
-    assert np.isnan(whole.probabilities[~ok]).all(), "a pair that is not ok has NaN"
-    assert rater.scale.covers(whole.expected[ok]).all(), "expected ratings are on the scale"
+    assert np.isnan(ratings.probabilities[~ok]).all(), "a pair that is not ok has NaN"
+    assert rater.scale.covers(ratings.expected[ok]).all(), "expected ratings are on the scale"
 
     # No `pairs` means every persona with every item, in that order.
     stated = rater.rate(personas, items, pairs=all_pairs(3, 4))
-    np.testing.assert_allclose(whole.probabilities, stated.probabilities, atol=1e-9)
+    np.testing.assert_allclose(ratings.probabilities, stated.probabilities, atol=1e-9)
 
     # Order and company of a pair change nothing.
     order = np.random.default_rng(3).permutation(12)
     mixed = rater.rate(personas, items, pairs=all_pairs(3, 4)[order])
-    np.testing.assert_allclose(mixed.probabilities, whole.probabilities[order], atol=1e-6)
+    np.testing.assert_allclose(mixed.probabilities, ratings.probabilities[order], atol=1e-6)
     for n, (person, item) in enumerate(all_pairs(3, 4)):
         alone = rater.rate(personas[int(person)], items[int(item)])
-        np.testing.assert_allclose(alone.probabilities[0], whole.probabilities[n], atol=1e-6)
+        np.testing.assert_allclose(alone.probabilities[0], ratings.probabilities[n], atol=1e-6)
 
     # Past ratings on the scale, of known and unknown items, give distributions.
     histories = pl.DataFrame(
@@ -106,17 +106,17 @@ def check_rater(chosen: Rater | type[Any] | str) -> None:
     # `bind` gives the same ratings, without a memory and with one.
     bound = bind(rater, personas, items)
     who, what = all_pairs(3, 4).T
-    found = bound.rate(who, what, np.full((12, 0), -1), np.zeros((12, 0)))
-    assert list(found.status) == list(whole.status), "`bind` gives the same statuses"
-    np.testing.assert_allclose(found.probabilities, whole.probabilities, atol=1e-6)
+    bound_batch = bound.rate(who, what, np.full((12, 0), -1), np.zeros((12, 0)))
+    assert list(bound_batch.status) == list(ratings.status), "`bind` gives the same statuses"
+    np.testing.assert_allclose(bound_batch.probabilities, ratings.probabilities, atol=1e-6)
     best = rater.scale.high
     history = pl.DataFrame({"persona_id": personas["persona_id"][:1]}).with_columns(
         item_id=pl.lit("ml:1"), rating=pl.lit(best)
     )
     expected = rater.rate(personas, items, history, pairs=np.array([[0, 1]]))
     memory = np.array([[0, -1]]), np.array([[best, 0.0]])
-    found = bound.rate(np.array([0]), np.array([1]), *memory)
-    np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=1e-6)
+    bound_batch = bound.rate(np.array([0]), np.array([1]), *memory)
+    np.testing.assert_allclose(bound_batch.probabilities, expected.probabilities, atol=1e-6)
 
     # Zero pairs are not an error.
     pairs = np.zeros((0, 2), dtype=np.int64)

@@ -32,8 +32,8 @@ class EmbeddingRetriever(SimilarityRetriever):
         rows = np.nan_to_num(np.asarray(vectors, dtype=np.float32))
         length = np.linalg.norm(rows, axis=1, keepdims=True)
         self._vectors = rows / np.where(length > 0, length, np.float32(1))
-        self._known = length[:, 0] > 0
-        self._complete = bool(self._known.all())
+        self._present = length[:, 0] > 0
+        self._complete = bool(self._present.all())
         self._room = np.empty((0, rows.shape[1]), np.float32)
 
     def similarity(self, items: Ints, others: Ints) -> Floats:
@@ -46,13 +46,13 @@ class EmbeddingRetriever(SimilarityRetriever):
         step = max(1, _GATHERED // max(1, others.shape[1] * self._vectors.shape[1]))
         for start in range(0, len(items), step):
             part = slice(start, start + step)
-            wanted = others[part]
-            gathered = self._room[: wanted.size]
-            self._vectors.take(wanted.reshape(-1), axis=0, mode="wrap", out=gathered)
-            gathered = gathered.reshape(*wanted.shape, -1)
+            compared = others[part]
+            gathered = self._room[: compared.size]
+            self._vectors.take(compared.reshape(-1), axis=0, mode="wrap", out=gathered)
+            gathered = gathered.reshape(*compared.shape, -1)
             out[part] = np.vecdot(gathered, self._vectors[items[part], None, :])
         if not self._complete:
-            out[~(self._known[others] & self._known[items][:, None])] = np.nan
+            out[~(self._present[others] & self._present[items][:, None])] = np.nan
         return out
 
 
@@ -60,12 +60,12 @@ def item_vectors(items: pl.DataFrame, embeddings: pl.DataFrame) -> npt.NDArray[n
     """Vectors in the order of `items`, zeros where there is none, of shape (items, dimension)."""
     dimension = len(embeddings["vector"][0]) if embeddings.height else 0
     out = np.zeros((items.height, dimension), np.float32)
-    found = (
+    rows = (
         items.select("item_id")
         .with_row_index("row")
         .join(embeddings.select("item_id", "vector"), on="item_id", how="inner")
     )
-    if found.height:
-        flat = found["vector"].cast(pl.List(pl.Float32)).explode().to_numpy()
-        out[found["row"].to_numpy()] = flat.reshape(found.height, dimension)
+    if rows.height:
+        flat = rows["vector"].cast(pl.List(pl.Float32)).explode().to_numpy()
+        out[rows["row"].to_numpy()] = flat.reshape(rows.height, dimension)
     return out

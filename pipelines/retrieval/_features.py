@@ -95,11 +95,11 @@ class ItemFeatures:
         gap = np.abs(self.means[left] - self.means[right])
         terms.append(1.0 - gap / self.reach)
         stated = self.makers[:, 0] >= 0
-        made = (_common(self.makers[left], self.makers[right]) > 0).astype(np.float64)
-        terms.append(np.where(stated[left] & stated[right], made, np.nan))
-        known = sum((~np.isnan(term)).astype(np.float64) for term in terms)
+        same_maker = (_common(self.makers[left], self.makers[right]) > 0).astype(np.float64)
+        terms.append(np.where(stated[left] & stated[right], same_maker, np.nan))
+        count = sum((~np.isnan(term)).astype(np.float64) for term in terms)
         total = sum(np.nan_to_num(term) for term in terms)
-        return np.where(known > 0, total / np.maximum(known, 1.0), np.nan)
+        return np.where(count > 0, total / np.maximum(count, 1.0), np.nan)
 
 
 class FeatureRetriever(SimilarityRetriever):
@@ -123,8 +123,8 @@ class FeatureRetriever(SimilarityRetriever):
 def _dice(shared: npt.NDArray[np.floating], left: npt.ArrayLike, right: npt.ArrayLike) -> Floats:
     """Sørensen-Dice from set sizes; NaN where either set is empty."""
     a, b = np.asarray(left, np.float64), np.asarray(right, np.float64)
-    known = (a > 0) & (b > 0)
-    return np.where(known, 2.0 * shared / np.where(known, a + b, 1.0), np.nan)
+    defined = (a > 0) & (b > 0)
+    return np.where(defined, 2.0 * shared / np.where(defined, a + b, 1.0), np.nan)
 
 
 def _common(left: Ints, right: Ints) -> Floats:

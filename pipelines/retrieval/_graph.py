@@ -47,16 +47,16 @@ class GraphRetriever(SimilarityRetriever):
         paths = load_metapaths(domain)
         kind = paths.items[0].start_type
         index = GraphIndex.from_triples(triples, domain, nodes={kind: items["item_id"].to_list()})
-        known = index.codes(kind)
-        codes = np.array([known.get(item, -1) for item in items["item_id"]], np.int64)
+        numbers = index.codes(kind)
+        codes = np.array([numbers.get(item, -1) for item in items["item_id"]], np.int64)
         return cls(PathSim(index, paths), codes)
 
     def similarity(self, items: Ints, others: Ints) -> Floats:
         """PathSim of each item and its row of others, of shape (n, h); NaN where unknown."""
         out = np.empty(others.shape)
-        wanted = np.unique(items)
-        for start in range(0, len(wanted), self._most):
-            part = wanted[start : start + self._most]
+        distinct = np.unique(items)
+        for start in range(0, len(distinct), self._most):
+            part = distinct[start : start + self._most]
             rows = self._of(part)
             here = np.flatnonzero((items >= part[0]) & (items <= part[-1]))
             at = np.searchsorted(part, items[here])
@@ -68,8 +68,8 @@ class GraphRetriever(SimilarityRetriever):
         """Similarities of some items to every code, of shape (n, codes)."""
         new = np.array([i for i in items.tolist() if i not in self._rows], np.int64)
         if len(new):
-            found = self._paths.similarity(np.maximum(self._codes[new], 0)).astype(np.float32)
-            self._rows.update(zip(new.tolist(), found, strict=True))
+            scores = self._paths.similarity(np.maximum(self._codes[new], 0)).astype(np.float32)
+            self._rows.update(zip(new.tolist(), scores, strict=True))
         for item in items.tolist():
             self._rows.move_to_end(item)
         rows = np.stack([self._rows[item] for item in items.tolist()])

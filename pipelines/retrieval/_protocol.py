@@ -77,15 +77,15 @@ def newest_best(scores: Floats, histories: Ints, k: int) -> Ints:
     size = histories.shape[1]
     if size <= k:
         return latest(histories, k)
-    there = histories >= 0
+    filled = histories >= 0
     # Padding never comes before a remembered item.
-    ranked = np.where(there, scores, -np.inf)
+    ranked = np.where(filled, scores, -np.inf)
     np.copyto(ranked, _LOWEST, where=np.isnan(ranked))
     # Newest first, so that a stable sort leaves the newest of equals in front.
     order = size - 1 - np.argsort(-ranked[:, ::-1], axis=1, kind="stable")[:, :k]
-    if there.all():
+    if filled.all():
         return np.sort(order, axis=1)
-    order = np.sort(np.where(there[np.arange(len(order))[:, None], order], order, size), axis=1)
+    order = np.sort(np.where(filled[np.arange(len(order))[:, None], order], order, size), axis=1)
     return np.where(order < size, order, -1)
 
 

@@ -64,10 +64,10 @@ class RetrieverContract(ABC):
             assert at.shape == (18, k)
             assert np.issubdtype(at.dtype, np.integer)
             for row, places in enumerate(at):
-                there = places[places >= 0]
-                assert (places[len(there) :] == -1).all()
-                assert (np.diff(there) > 0).all()
-                assert (there < (histories[row] >= 0).sum()).all()
+                filled = places[places >= 0]
+                assert (places[len(filled) :] == -1).all()
+                assert (np.diff(filled) > 0).all()
+                assert (filled < (histories[row] >= 0).sum()).all()
 
     def test_a_memory_that_fits_is_picked_whole_or_not_at_all(self) -> None:
         """A retriever that picks anything picks as much as is wanted."""
@@ -82,22 +82,22 @@ class RetrieverContract(ABC):
         """Order and company of a query change nothing, nor does more padding."""
         items, histories, ratings = contract_queries(2, 30, 8)
         retriever = self.make()
-        whole = retriever.select(items, histories, ratings, 3)
+        together = retriever.select(items, histories, ratings, 3)
         for row in range(30):
-            one = slice(row, row + 1)
-            alone = retriever.select(items[one], histories[one], ratings[one], 3)
-            assert (alone[0] == whole[row]).all()
+            single = slice(row, row + 1)
+            alone = retriever.select(items[single], histories[single], ratings[single], 3)
+            assert (alone[0] == together[row]).all()
         wide = np.pad(histories, ((0, 0), (0, 5)), constant_values=-1)
         padded = retriever.select(items, wide, np.pad(ratings, ((0, 0), (0, 5))), 3)
-        assert (padded == whole).all()
+        assert (padded == together).all()
 
     def test_what_stands_in_the_padding_does_not_matter(self) -> None:
         """Ratings of nothing are not looked at."""
         items, histories, ratings = contract_queries(3, 18, 8)
         retriever = self.make()
         other = np.where(histories >= 0, ratings, np.nan)
-        whole = retriever.select(items, histories, ratings, 4)
-        assert (retriever.select(items, histories, other, 4) == whole).all()
+        expected = retriever.select(items, histories, ratings, 4)
+        assert (retriever.select(items, histories, other, 4) == expected).all()
 
     def test_nothing_wanted_or_nothing_asked_gives_nothing(self) -> None:
         """No query, no memory and k = 0 are not errors."""

@@ -256,11 +256,11 @@ class _Maker:
             return ((story.hero, "Self"), (story.ally, "Self"))
         roles: dict[int, Role] = {}
         # The leads of a series come back; now and then one of them is recast.
-        known = before[0].cast if before else ()
+        previous = before[0].cast if before else ()
         for position, character in enumerate((story.hero, story.ally, story.foe)):
             actor = self._person("actor", lead, character.female)
-            if position < len(known) and (position == 0 or dice.chance(0.8)):
-                actor = known[position][0]
+            if position < len(previous) and (position == 0 or dice.chance(0.8)):
+                actor = previous[position][0]
             roles.setdefault(actor.id, (actor, character.name))
         for _ in range(dice.between(1, 9)):
             actor = self._person("actor", lead)

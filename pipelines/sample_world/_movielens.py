@@ -79,8 +79,8 @@ class _Faults:
         """Rows to insert into a block of ratings: after how many of its rows, reason and text."""
         for user, reason in sorted(self.users.items()):
             start, end = np.searchsorted(block.user, [user, user + 1]).tolist()
-            own = block.film[start:end]
-            free = np.setdiff1d(np.arange(len(movie_ids)), own)
+            rated = block.film[start:end]
+            free = np.setdiff1d(np.arange(len(movie_ids)), rated)
             if start == end or not (len(free) or reason in ("unknown_film", "duplicate_key")):
                 continue
             # A duplicate is older than the row it repeats, which is the line before it.
@@ -92,7 +92,7 @@ class _Faults:
                 position, film = end, self.unknown_film
             elif reason != "duplicate_key":
                 extra = free[len(free) // 2]
-                position, film = start + int(np.searchsorted(own, extra)), movie_ids[extra]
+                position, film = start + int(np.searchsorted(rated, extra)), movie_ids[extra]
             values = {"user": user, "film": film, "stars": stars, "when": when, "older": older}
             yield position, reason, _FAULTS["ratings"][reason].format_map(values)
 
@@ -109,9 +109,9 @@ def _tmdb_record(film: Film, dice: Dice, fame: float, quality: float) -> dict[st
     """The record of a film; ``quality`` is in stars above the mean, ``fame`` has mean 1."""
     names, person = _TABLES["tmdb_genres"], partial(record_of, "person")
     genres = dict(names[g] for g in film.genres if g in names)
-    known = not dice.chance(0.35)
-    budget = round(10 ** (6.2 + 1.4 * dice.roll()) * (0.4 + min(fame, 8.0)), -5) if known else 0
-    revenue = budget * (0.2 + dice.exponential(1.8)) * (1 + 0.4 * quality) if known else 0
+    stated = not dice.chance(0.35)
+    budget = round(10 ** (6.2 + 1.4 * dice.roll()) * (0.4 + min(fame, 8.0)), -5) if stated else 0
+    revenue = budget * (0.2 + dice.exponential(1.8)) * (1 + 0.4 * quality) if stated else 0
     cast = [person(p) | {"character": role, "order": n} for n, (p, role) in enumerate(film.cast)]
     crew = [person(p) | {"job": job, "department": part} for p, job, part in film.crew]
     keywords = [{"id": 1_000 + 7 * keyword_numbers()[k], "name": k} for k in film.keywords]
@@ -141,7 +141,7 @@ def write_films(
     _write_lists(folder, model, faults)
     budgets = _write_tmdb(folder, model, faults)
     tags, rated, stars = _write_ratings(folder, model, faults)
-    own = [f for f in films if f.has_record]
+    recorded = [f for f in films if f.has_record]
     named = ("overview", "cast", "release_date", "runtime", "keywords")
     return {
         "films": len(films),
@@ -152,12 +152,12 @@ def write_films(
         "rating_counts": {str(k / 2): int(stars[k]) for k in range(1, 11)},
         "films_linked": sum(f.tmdb_id is not None for f in films),
         "tmdb_ids": len({f.tmdb_id for f in films if f.tmdb_id is not None}),
-        "films_with_record": len(own),
-        **{f"films_with_{name}": sum(bool(getattr(f, name)) for f in own) for name in named},
-        "films_with_director": sum(bool(f.directors) for f in own),
+        "films_with_record": len(recorded),
+        **{f"films_with_{name}": sum(bool(getattr(f, name)) for f in recorded) for name in named},
+        "films_with_director": sum(bool(f.directors) for f in recorded),
         "films_with_budget": budgets,
-        "films_in_series": sum(f.collection is not None for f in own),
-        "series": len({f.collection["id"] for f in own if f.collection is not None}),
+        "films_in_series": sum(f.collection is not None for f in recorded),
+        "series": len({f.collection["id"] for f in recorded if f.collection is not None}),
         "remakes": sum(f.remake for f in films),
         "films_without_genres": sum(not f.genres_listed for f in films),
         "films_without_year": sum(not f.year_listed for f in films),

@@ -269,8 +269,8 @@ class RatingModel:
         bias = 0.40 * rng.standard_normal(len(activity)) - 0.08 * np.log(activity / 70)
         spread = np.exp(rng.normal(np.log(0.71), 0.36, len(activity)))
         half_share = rng.beta(1.5, 0.8, len(activity))
-        rest = (values.astype(np.float32) for values in (bias, spread, half_share))
-        return _Users(activity, taste, *rest)
+        traits = (values.astype(np.float32) for values in (bias, spread, half_share))
+        return _Users(activity, taste, *traits)
 
     def block(self, block: int) -> RatingBlock:
         """Draw the ratings of one block of users."""
@@ -327,7 +327,7 @@ class RatingModel:
             # Of what a user comes across, this part is out already and appeals.
             hit = 0.25 * mass[released[open_]]
             draws = np.minimum(1.3 * need[open_] / hit + 8, 4 * n_films).astype(np.int64)
-            found = [have]
+            batches = [have]
             cuts = np.flatnonzero(np.diff(np.cumsum(draws) // _PAIRS)) + 1
             for some in np.split(np.arange(len(open_)), cuts):
                 local = np.repeat(open_[some], draws[some])
@@ -336,8 +336,8 @@ class RatingModel:
                 appeal = _appeal(self._affinity(users.taste, local, film))
                 ok = rng.random(len(local), dtype=np.float32) < appeal
                 ok &= self.years[film] < last_year[local]
-                found.append(local[ok] * n_films + film[ok])
-            have = _first_of_each(np.concatenate(found), n_films, users.activity)
+                batches.append(local[ok] * n_films + film[ok])
+            have = _first_of_each(np.concatenate(batches), n_films, users.activity)
             need = users.activity - np.bincount(have // n_films, minlength=n_users)
         owner = have // n_films
         keys = [have[need[owner] <= 0]]

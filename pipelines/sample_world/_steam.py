@@ -38,7 +38,7 @@ def steam_files(settings: SampleSettings, *, broken_rows: bool) -> SourceFiles:
     games = _add_games(out, within(settings.films, 130, 5_000), dice)
     reviews = within(settings.ratings // 10, 600, 100_000)
     users = within(settings.users, 40, reviews // 8)
-    by_genre = {n: found for n in _GENRES if (found := [g for g in games if n in g.genres])}
+    by_genre = {n: matching for n in _GENRES if (matching := [g for g in games if n in g.genres])}
     baskets = draw_baskets(dice, by_genre, games, users, reviews, "steam")
     for number, (taste, mood, chosen) in enumerate(baskets):
         _add_user(out, _user(number), chosen, set(taste), mood, dice)
@@ -129,11 +129,11 @@ def _add_user(
         out.counts["reviews_unlisted"] += 1
     # The published libraries have users twice; here a third of their games are.
     items += [_item(game, 0, dice) for game in dice.sample(games, len(games) // 3)]
-    known = {"user_id": user, "user_url": f"http://community.example/id/{user}"}
-    out.lines[REVIEWS].append(repr(known | {"reviews": entries}).encode())
+    identity = {"user_id": user, "user_url": f"http://community.example/id/{user}"}
+    out.lines[REVIEWS].append(repr(identity | {"reviews": entries}).encode())
     if dice.chance(0.9):
         library = {"user_id": user, "items_count": len(items), "steam_id": user}
-        out.lines[ITEMS].append(repr(library | known | {"items": items}).encode())
+        out.lines[ITEMS].append(repr(library | identity | {"items": items}).encode())
         out.counts["times"] += len(items)
     out.counts["users"] += 1
     out.counts["reviews"] += len(entries)

@@ -186,9 +186,9 @@ class Story:
 
     def title(self, dice: Dice) -> str:
         """Draw a title in natural order (article first) that fits the genre."""
-        own, general = lexicon()["genres"][self.genre], lexicon()["title"]
-        nouns = (own if dice.chance(0.7) else general)["nouns"]
-        adjectives = (own if dice.chance(0.6) else general)["adjectives"]
+        genre_words, general = lexicon()["genres"][self.genre], lexicon()["title"]
+        nouns = (genre_words if dice.chance(0.7) else general)["nouns"]
+        adjectives = (genre_words if dice.chance(0.6) else general)["adjectives"]
         pattern = dice.pick(general["patterns"])
         if pattern.startswith("A ") or "{nouns}" in pattern:
             nouns = [n for n in nouns if not n.endswith(("s", "Teeth", "Cattle"))]
@@ -227,6 +227,6 @@ def article_last(text: str, articles: Sequence[str] = ("The", "A", "An")) -> str
     for article in articles:
         lead = article if article.endswith("'") else f"{article} "
         if text.startswith(lead) and len(text) > len(lead):
-            rest = text[len(lead) :]
-            return f"{rest[0].upper()}{rest[1:]}, {article}"
+            tail = text[len(lead) :]
+            return f"{tail[0].upper()}{tail[1:]}, {article}"
     return text

@@ -97,10 +97,10 @@ class SampleWorld(BaseModel):
         """Read the answer key in ``folder``; None if files are lost or of other sizes."""
         try:
             world = cls.model_validate_json((folder / KEY_FILE).read_bytes())
-            whole = all((folder / n).stat().st_size == f.bytes for n, f in world.files.items())
+            complete = all((folder / n).stat().st_size == f.bytes for n, f in world.files.items())
         except (OSError, ValueError):
             return None
-        return world if whole else None
+        return world if complete else None
 
 
 @dataclass

@@ -128,10 +128,10 @@ def entries(folder: Path, expected: str) -> list[Path]:
     if not has_folder(folder, expected):
         return []
     with _folder_errors(folder, expected):
-        found = sorted(folder.iterdir())
-        for path in found[:1]:
+        paths = sorted(folder.iterdir())
+        for path in paths[:1]:
             path.lstat()  # a folder that may be listed may still not be entered
-    return found
+    return paths
 
 
 def check_file(path: Path, expected: str) -> Path:
@@ -214,7 +214,7 @@ def unclear_name(path: Path, expected: str, resembles: str = "") -> SourceError:
 
 def pick_files(
     folder: Path,
-    wanted: Callable[[str], bool],
+    accepts: Callable[[str], bool],
     expected: str,
     *,
     resembles: Callable[[str], bool] | None = None,
@@ -227,13 +227,13 @@ def pick_files(
     Raises :class:`SourceError` if the folder can't be read, a wanted name is not a regular file, or
     a name only resembles a wanted one.
     """
-    found = []
+    picked = []
     for path in entries(folder, expected):
-        if wanted(path.name):
-            found.append(check_file(path, expected))
-        elif resembles(path.name) if resembles else wanted(resembling(path.name)):
+        if accepts(path.name):
+            picked.append(check_file(path, expected))
+        elif resembles(path.name) if resembles else accepts(resembling(path.name)):
             raise unclear_name(path, expected)
-    return found
+    return picked
 
 
 def unread(folder: Path, read: Iterable[Path], sources: Collection[str]) -> list[str]:

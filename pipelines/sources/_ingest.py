@@ -192,11 +192,11 @@ class _Accounted:
             yield batch
 
     def stats(self) -> dict[str, Any]:
-        found = _account(
+        account = _account(
             self.table, self.rows, self.work.rejects, self.may_be_empty, self.work.settings
         )
-        self.rejected = found.get("rejected", 0)
-        return {**self.facts, **found}
+        self.rejected = account.get("rejected", 0)
+        return {**self.facts, **account}
 
 
 def inventory_build(world: World, settings: Settings) -> Build:

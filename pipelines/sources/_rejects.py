@@ -199,11 +199,11 @@ class RejectLog:
         merged.unlink()
 
     def _note(self, file: str, row: Rejection) -> None:
-        kept = self._first.setdefault(file, [])
-        if len(kept) < 3 or row.line < kept[-1].line:
-            kept.append(row)
-            kept.sort(key=lambda rejection: rejection[:3])
-            del kept[3:]
+        first = self._first.setdefault(file, [])
+        if len(first) < 3 or row.line < first[-1].line:
+            first.append(row)
+            first.sort(key=lambda rejection: rejection[:3])
+            del first[3:]
 
     def _spill(self) -> None:
         import polars as pl

@@ -67,8 +67,8 @@ def open_world(folder: Path, origin: str, settings: Settings) -> World:
     Raises SourceError if no domain can be made of the files, or one can't be read.
     """
     # Files of one's own that are named are the whole world, wherever they lie.
-    own = settings.data.own.named
-    sources = {name: open_source(name, settings) for name in (_OF_OWN if own else SOURCES)}
+    named = settings.data.own.named
+    sources = {name: open_source(name, settings) for name in (_OF_OWN if named else SOURCES)}
     files = {
         name: tuple(source.files(folder)) if source.present(folder) else ()
         for name, source in sources.items()
@@ -79,10 +79,10 @@ def open_world(folder: Path, origin: str, settings: Settings) -> World:
     folders = [source.folder_name for source in sources.values()]
     given = [path for paths in files.values() for path in paths]
     given += poster_files(folder)
-    left = tuple(unread(folder, given, folders)) if origin == GIVEN and not own else ()
+    left = tuple(unread(folder, given, folders)) if origin == GIVEN and not named else ()
     for name, source in sources.items():
         other = "" if files[name] else described(folder / source.folder_name)
-        if other and not own and origin == GIVEN and not source.lacks(folder):
+        if other and not named and origin == GIVEN and not source.lacks(folder):
             lacks.append(
                 SourceError(
                     f"no file of {name} is read{other}",
@@ -93,10 +93,10 @@ def open_world(folder: Path, origin: str, settings: Settings) -> World:
     if not domains and lacks:
         raise lacks[0]
     if not domains:
-        found = [name for name in files if files[name]]
+        present = [name for name in files if files[name]]
         raise SourceError(
-            f"files of {', '.join(found)} alone do not make a domain"
-            if found
+            f"files of {', '.join(present)} alone do not make a domain"
+            if present
             else f"no files of any source{described(folder)}",
             where=str(folder),
             hint=f"expected folders such as {', '.join(f'{name}/' for name in folders)}; "
@@ -142,8 +142,8 @@ def download_folder(settings: Settings, base_url: str = MOVIELENS_URL) -> tuple[
 
     name = settings.world.source
     if name not in ARCHIVES:
-        known = ", ".join(("sample", *ARCHIVES))
-        raise ConfigError(f"unknown dataset {name}", where="world.source", hint=f"known: {known}")
+        names = ", ".join(("sample", *ARCHIVES))
+        raise ConfigError(f"unknown dataset {name}", where="world.source", hint=f"known: {names}")
     download = ARCHIVES[name]
     # A folder each, so that one world never sees the archive of another.
     folder = settings.runtime.folder / "downloads" / name

@@ -16,7 +16,7 @@ from pipelines.sources._folders import check_file, given_files, pick_files, uncl
 from pipelines.sources._protocol import RawTable, Source, Workspace
 from pipelines.sources._rejects import Fault, bad_time
 from pipelines.sources._tables import Faults, raw_table
-from pipelines.sources.formats.json_lines import JsonField, JsonLinesReader
+from pipelines.sources.formats.json_lines import JsonField, JsonLinesReader, same
 
 if TYPE_CHECKING:
     import polars as pl
@@ -95,27 +95,27 @@ def find_files(
     lying = [f for f in _in_folder(folder) if f.kind not in given]
     if settings.edition != "auto":
         lying = [f for f in lying if f.edition == settings.edition]
-    found: dict[tuple[str, str, str], AmazonFile] = {}
+    by_key: dict[tuple[str, str, str], AmazonFile] = {}
     for file in (*named, *lying):
         key = (file.edition, file.kind, file.category)
-        if key in found:
+        if key in by_key:
             raise SourceError(
                 f"two files of {file.category} ({file.kind}, {file.edition})",
-                where=f"{found[key].name} and {file.name}",
+                where=f"{by_key[key].name} and {file.name}",
                 hint="keep one of them",
             )
-        found[key] = file
-    known = sorted({f.category for f in found.values()})
+        by_key[key] = file
+    categories = sorted({f.category for f in by_key.values()})
     chosen = [category_of(f"{name}.json") or name for name in settings.categories]
-    absent = [category for category in chosen if category not in known]
+    absent = [category for category in chosen if category not in categories]
     if absent:
         raise SourceError(
             f"no files of {', '.join(absent)}",
             where=str(folder / _FOLDER),
-            hint=f"data.amazon.categories names them; found: {', '.join(known) or 'none'}",
+            hint=f"data.amazon.categories names them; found: {', '.join(categories) or 'none'}",
         )
-    wanted = chosen or known
-    return sorted((f for f in found.values() if f.category in wanted), key=lambda f: f.name)
+    selected = chosen or categories
+    return sorted((f for f in by_key.values() if f.category in selected), key=lambda f: f.name)
 
 
 def _sorted_out(path: Path, kind: Kind, settings: AmazonData) -> AmazonFile:
@@ -286,11 +286,11 @@ TABLES: Mapping[tuple[Edition, Kind], Table] = {
             _id("asin", "asin"),
             _rating("overall", "overall"),
             _time("unixReviewTime", "unix_review_time", 1),
-            JsonField("verified", "verified", "boolean"),
-            JsonField("vote", "vote", "json"),
-            JsonField("summary", "summary"),
+            *same("verified", kind="boolean"),
+            *same("vote", kind="json"),
+            *same("summary"),
             JsonField("reviewText", "review_text"),
-            JsonField("style", "style", "object"),
+            *same("style", kind="object"),
         ),
         _reviews("reviewer_id", "asin", "overall", "unix_review_time", 1),
     ),
@@ -298,18 +298,11 @@ TABLES: Mapping[tuple[Edition, Kind], Table] = {
         "raw.amazon_meta_2018",
         (
             _id("asin", "asin"),
-            JsonField("title", "title"),
-            JsonField("brand", "brand"),
-            JsonField("main_cat", "main_cat"),
+            *same("title", "brand", "main_cat"),
             JsonField("category", "category_path", "texts"),
-            JsonField("description", "description", "texts"),
-            JsonField("feature", "feature", "texts"),
-            JsonField("also_buy", "also_buy", "texts"),
-            JsonField("also_view", "also_view", "texts"),
-            JsonField("price", "price", "json"),
-            JsonField("date", "date", "json"),
-            JsonField("rank", "rank", "json"),
-            JsonField("details", "details", "object"),
+            *same("description", "feature", "also_buy", "also_view", kind="texts"),
+            *same("price", "date", "rank", kind="json"),
+            *same("details", kind="object"),
         ),
         _meta("asin"),
     ),
@@ -318,13 +311,12 @@ TABLES: Mapping[tuple[Edition, Kind], Table] = {
         (
             _id("user_id", "user_id"),
             _id("parent_asin", "parent_asin"),
-            JsonField("asin", "asin"),
+            *same("asin"),
             _rating("rating", "rating"),
             _time("timestamp", "timestamp", 1000),
-            JsonField("verified_purchase", "verified_purchase", "boolean"),
-            JsonField("helpful_vote", "helpful_vote", "integer"),
-            JsonField("title", "title"),
-            JsonField("text", "text"),
+            *same("verified_purchase", kind="boolean"),
+            *same("helpful_vote", kind="integer"),
+            *same("title", "text"),
         ),
         _reviews("user_id", "parent_asin", "rating", "timestamp", 1000),
     ),
@@ -332,19 +324,14 @@ TABLES: Mapping[tuple[Edition, Kind], Table] = {
         "raw.amazon_meta_2023",
         (
             _id("parent_asin", "parent_asin"),
-            JsonField("main_category", "main_category"),
-            JsonField("title", "title"),
-            JsonField("subtitle", "subtitle"),
-            JsonField("store", "store"),
-            JsonField("author", "author", "object"),
-            JsonField("average_rating", "average_rating", "number"),
-            JsonField("rating_number", "rating_number", "integer"),
-            JsonField("price", "price", "json"),
-            JsonField("categories", "categories", "texts"),
-            JsonField("description", "description", "texts"),
-            JsonField("features", "features", "texts"),
-            JsonField("bought_together", "bought_together", "json"),
-            JsonField("details", "details", "object"),
+            *same("main_category", "title", "subtitle", "store"),
+            *same("author", kind="object"),
+            *same("average_rating", kind="number"),
+            *same("rating_number", kind="integer"),
+            *same("price", kind="json"),
+            *same("categories", "description", "features", kind="texts"),
+            *same("bought_together", kind="json"),
+            *same("details", kind="object"),
         ),
         _meta("parent_asin"),
     ),
@@ -400,9 +387,9 @@ class AmazonSource(Source):
 
     def lacks(self, folder: Path) -> SourceError | None:
         """Name reviews of a domain that has no product records at all."""
-        found = self._found(folder)
-        known = {_domain(f) for f in found if f.kind == "meta"}
-        alone = [f for f in found if _domain(f) not in known]
+        files = self._found(folder)
+        with_records = {_domain(f) for f in files if f.kind == "meta"}
+        alone = [f for f in files if _domain(f) not in with_records]
         if not alone:
             return None
         records = dict.fromkeys(f"meta_{f.category}" for f in alone)
@@ -419,13 +406,13 @@ class AmazonSource(Source):
 
     def read(self, folder: Path, work: Workspace) -> Iterator[RawTable]:
         """Read reviews and products of 2018, then of 2023."""
-        found = self._found(folder)
-        if not found:
+        available = self._found(folder)
+        if not available:
             raise SourceError(
                 "no Amazon files", where=str(folder / self.name), hint="see docs/data.md"
             )
         for (edition, kind), table in TABLES.items():
-            files = [f for f in found if (f.edition, f.kind) == (edition, kind)]
+            files = [f for f in available if (f.edition, f.kind) == (edition, kind)]
             yield table.read(f"amazon/{edition} {kind}", files, work)
 
     def _found(self, folder: Path) -> list[AmazonFile]:

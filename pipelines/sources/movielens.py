@@ -37,7 +37,7 @@ from pipelines.sources.formats.files import (
     UNPACK_LIMITS,
     Original,
     UnpackLimits,
-    plain_file,
+    any_file,
     zip_members,
 )
 
@@ -57,7 +57,7 @@ FILES: Mapping[Format, tuple[str, ...]] = {
     "dat-tags": ("movies.dat", "ratings.dat", "tags.dat"),
     "u": ("u.item", "u.user", "u.data"),
 }
-#: Files that people's own data may lack; of a published archive they have been lost.
+#: Files that copies and people's own data may lack; of a published archive they have been lost.
 _OPTIONAL = ("links.csv", "tags.csv")
 
 #: Published archives. The MD5 sums are those GroupLens publishes beside each archive.
@@ -92,6 +92,8 @@ _VARIANTS: Mapping[str, Format] = {
 }
 #: Variant of files that lie directly in the folder.
 _BARE = "movielens"
+#: Folder of data that may be called as MovieLens' and are not.
+_OWN = "own"
 #: Names of the files in Kaggle's copy of ml-20m.
 _SINGULAR = {f"{name}.csv": f"{name}s.csv" for name in ("movie", "rating", "link", "tag")}
 
@@ -99,10 +101,10 @@ _SINGULAR = {f"{name}.csv": f"{name}s.csv" for name in ("movie", "rating", "link
 def published_name(name: str) -> str:
     """The published name of a file or variant that is spelled otherwise: in capitals, with ``_``.
 
-    >>> [published_name(n) for n in ("Movies.CSV", "rating.csv", "ML_25M", "ml-10M100K", "other")]
-    ['movies.csv', 'ratings.csv', 'ml-25m', 'ml-10m', 'other']
+    >>> [published_name(n) for n in ("Movies.CSV.gz", "rating.csv", "ML_25M", "ml-10M100K")]
+    ['movies.csv', 'ratings.csv', 'ml-25m', 'ml-10m']
     """
-    plain = name.lower()
+    plain = name.lower().removesuffix(".gz")
     variant = re.sub(r"^movielens-", "ml-", plain.replace("_", "-").replace("-dataset", ""))
     variant = re.sub(r"^ml-10m100k", "ml-10m", variant)
     return variant if variant.startswith("ml-") else _SINGULAR.get(plain, plain)
@@ -148,10 +150,11 @@ class Layout:
         missing.
         """
         if not self._packed:
-            return {n: plain_file(p, f"{self.name}/{n}") for n, p in self._files().items()}
-        found = zip_members(self.path, self.name, FILES[self.format], limits, published_name)
-        self._refuse_missing(found)
-        return found
+            files = self._files().items()
+            return {n: any_file(p, f"{self.name}/{p.name}", limits) for n, p in files}
+        members = zip_members(self.path, self.name, FILES[self.format], limits, published_name)
+        self._refuse_missing(members)
+        return members
 
     @property
     def _packed(self) -> bool:
@@ -160,24 +163,24 @@ class Layout:
     def _files(self) -> dict[str, Path]:
         names = FILES[self.format]
         expected = ", ".join(names)
-        found: dict[str, Path] = {}
+        by_name: dict[str, Path] = {}
         for path in pick_files(self.path, lambda n: published_name(n) in names, expected):
             name = published_name(path.name)
-            if name in found:
+            if name in by_name:
                 raise SourceError(
                     f"two files of {name}",
-                    where=f"{found[name]} and {path.name}",
+                    where=f"{by_name[name]} and {path.name}",
                     hint="keep one of them",
                 )
-            found[name] = path
-        self._refuse_missing(found)
-        return {name: found[name] for name in names if name in found}
+            by_name[name] = path
+        self._refuse_missing(by_name)
+        return {name: by_name[name] for name in names if name in by_name}
 
-    def _refuse_missing(self, found: Collection[str]) -> None:
+    def _refuse_missing(self, present: Collection[str]) -> None:
         names = FILES[self.format]
-        if self.variant not in _VARIANTS:
+        if not self._packed:
             names = tuple(name for name in names if name not in _OPTIONAL)
-        missing = [name for name in names if name not in found]
+        missing = [name for name in names if name not in present]
         if missing:
             raise SourceError(
                 f"{', '.join(missing)} missing",
@@ -206,47 +209,47 @@ def find_layout(folder: Path, variant: str = "auto") -> Layout:
             hint=f"expected {EXPECTED}; see docs/data.md",
         )
     inside = entries(here, EXPECTED)
-    found: dict[str, Layout] = {}
+    layouts: dict[str, Layout] = {}
     for path in sorted(inside, key=_rank):
         name = _variant_of(path)
-        if name is None or name in found:
+        if name is None or name in layouts:
             continue
         check = check_file if path.suffix.lower() == ".zip" else has_folder
         check(path, EXPECTED)
-        found[name] = Layout(name, path, _VARIANTS[name])
-    known = {*_VARIANTS, *(f"{name}.zip" for name in _VARIANTS), *FILES["csv"]}
+        layouts[name] = Layout(name, path, _VARIANTS[name])
+    published = {*_VARIANTS, *(f"{name}.zip" for name in _VARIANTS), *FILES["csv"]}
     for path in inside:
         name = published_name(path.name)
-        if name not in known and published_name(resembling(name)) in known:
+        if name not in published and published_name(resembling(name)) in published:
             raise unclear_name(path, EXPECTED)
     names = [path.name for path in inside]
     bare = "csv" if any(published_name(n) in FILES["csv"] for n in names) else _layout_of(names)
     if bare and _VARIANTS.get(variant, bare) == bare:
         unpacked = _variant_of(here) if here == folder else None
         name = (unpacked or _BARE) if variant == "auto" else variant
-        found.setdefault(name, Layout(name, here, bare))
-    if not found:
-        found = {layout.variant: layout for path in inside if (layout := _looked_into(path))}
-    listed = ", ".join(found) or "none"
+        layouts.setdefault(name, Layout(name, here, bare))
+    if not layouts:
+        layouts = {layout.variant: layout for path in inside if (layout := _looked_into(path))}
+    listed = ", ".join(layouts) or "none"
     if variant != "auto":
-        if variant not in found:
+        if variant not in layouts:
             raise SourceError(
                 f"no {variant} here (found: {listed})",
                 where=str(here),
                 hint=f"expected {variant}.zip or {variant}/",
             )
-        return found[variant]
-    if "ml-latest-small" in found:
-        return found["ml-latest-small"]
-    if len(found) == 1:
-        return next(iter(found.values()))
+        return layouts[variant]
+    if "ml-latest-small" in layouts:
+        return layouts["ml-latest-small"]
+    if len(layouts) == 1:
+        return next(iter(layouts.values()))
     raise SourceError(
         f"which MovieLens variant? found: {listed}"
-        if found
+        if layouts
         else f"no MovieLens files{described(here)}",
         where=str(here),
         hint="set world.variant"
-        if found
+        if layouts
         else f"expected {', '.join(f'{name}.zip' for name in ARCHIVES)} or their files",
     )
 
@@ -256,9 +259,9 @@ def _place(folder: Path) -> Path:
     here = folder / _FOLDER
     if has_folder(here, EXPECTED) or not has_folder(folder, EXPECTED):
         return here
-    inside = entries(folder, EXPECTED)
+    inside = [path for path in entries(folder, EXPECTED) if path.name != _OWN]
     direct = _layout_of(path.name for path in inside) or any(map(_variant_of, inside))
-    return folder if direct else here
+    return folder if direct or any(map(_looked_into, inside)) else here
 
 
 def _variant_of(path: Path) -> str | None:

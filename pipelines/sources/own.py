@@ -19,7 +19,14 @@ from pipelines.sources._folders import check_file, given_files, pick_files, rela
 from pipelines.sources._protocol import RawTable, Source, Workspace
 from pipelines.sources._rejects import Fault
 from pipelines.sources.formats import values
-from pipelines.sources.formats.delimited import Column, DelimitedReader, split_record, typed
+from pipelines.sources.formats.delimited import (
+    SEPARATORS,
+    Column,
+    DelimitedReader,
+    plain,
+    split_record,
+    typed,
+)
 from pipelines.sources.formats.lines import numbered_lines
 
 if TYPE_CHECKING:
@@ -63,7 +70,6 @@ SCALES = ((0, 1), (1, 5), (0.5, 5), (0, 5), (1, 7), (1, 10), (0, 10), (1, 100), 
 
 _SUFFIXES = (".csv", ".tsv", ".txt", ".dat", ".parquet", ".jsonl", ".ndjson", ".json")
 _ATOMIC: Mapping[str, Kind] = {".inter": "ratings", ".item": "items", ".user": "users"}
-_SEPARATORS = ("\t", "::", ";", "|", ",")
 #: Separators within a cell, and the share of cells that must have the one that is taken.
 _WITHIN, _SHARE = ("|", ";", "/", ","), 0.02
 #: Names of people and firms hold commas: only these separate several of them.
@@ -75,15 +81,6 @@ _MAX_VALUE, _MAX_COLUMNS = 60, 12
 _LAST_SECOND = 4_102_444_800
 #: Row of a table: line, text as read, and its cells.
 Row = tuple[int, str, Sequence[str | None]]
-
-
-def plain(name: str) -> str:
-    """A column's name without case, separators and RecBole's type.
-
-    >>> plain("User-ID"), plain("movie_title:token_seq")
-    ('userid', 'movietitle')
-    """
-    return "".join(c for c in name.partition(":")[0].lower() if c.isalnum())
 
 
 @dataclass(slots=True)
@@ -145,7 +142,7 @@ class Table:
         if not first:
             raise SourceError("the file is empty", where=self.name)
         atomic = Path(low).suffix in _ATOMIC
-        pieces = {s: len(first.split(s)) for s in _SEPARATORS}
+        pieces = {s: len(first.split(s)) for s in SEPARATORS}
         separator = "\t" if atomic else max(pieces, key=pieces.__getitem__)
         fields = split_record(first, separator)
         header = fields if isinstance(fields, list) else first.split(separator)
@@ -178,9 +175,9 @@ class Table:
             usual = [by_plain[u] for u in USUAL[meaning] if u in by_plain]
             if meaning == "item" and self.kind == "items" and "id" in by_plain:
                 usual.append(by_plain["id"])
-            found = given if given in header else None if given else next(iter(usual), None)
-            if found is not None and found not in chosen.values():
-                chosen[meaning] = found
+            column = given if given in header else None if given else next(iter(usual), None)
+            if column is not None and column not in chosen.values():
+                chosen[meaning] = column
         absent = [meaning for meaning in needed if meaning not in chosen]
         if absent:
             mapped = ", ".join(f"{m}: {self.columns.get(m, 'COLUMN')}" for m in absent)
@@ -250,7 +247,7 @@ def _frames(rows: Iterator[Row], width: int) -> Iterator[pl.DataFrame]:
     import polars as pl
 
     cells = dict.fromkeys(map(str, range(width)), pl.String)
-    while batch := [(line, text, *found) for line, text, found in islice(rows, _ROWS)]:
+    while batch := [(line, text, *fields) for line, text, fields in islice(rows, _ROWS)]:
         yield pl.DataFrame(batch, {"line": pl.Int64, "text": pl.String, **cells}, orient="row")
 
 
@@ -393,8 +390,8 @@ class OwnSource(Source):
         return self.settings.data.own.scale or self.scale
 
     def _tables(self, folder: Path) -> dict[Kind, Path]:
-        own = self.settings.data.own
-        named: dict[Kind, str] = {"items": own.items, "ratings": own.ratings, "users": own.users}
+        data = self.settings.data.own
+        named: dict[Kind, str] = {"items": data.items, "ratings": data.ratings, "users": data.users}
         if any(named.values()):
             tables = {k: given_files([name], self.settings)[0] for k, name in named.items() if name}
         else:

@@ -115,12 +115,12 @@ def from_json(line: bytes) -> PersonaRow:
     if len(record) > _MAX_ATTRIBUTES:
         raise RecordFaultError("too_many_attributes")
     keys = {re.sub(r"[ -]+", "_", key.strip().lower()): key for key in record}
-    own = next((keys[k] for k in _TEXT_KEYS if k in keys), None)
-    given = record.pop(own) if own is not None else None
+    text_key = next((keys[k] for k in _TEXT_KEYS if k in keys), None)
+    given = record.pop(text_key) if text_key is not None else None
     if values.is_missing(given):
         given = None
     if given is not None and not isinstance(given, str):
-        raise RecordFaultError("wrong_type", own, given)
+        raise RecordFaultError("wrong_type", text_key, given)
     attributes = {key: _value(key, value) for key, value in record.items()}
     attributes = {key: value for key, value in attributes.items() if value}
     text = given.strip() if given else ""
@@ -130,8 +130,8 @@ def from_json(line: bytes) -> PersonaRow:
         if _has_token(key) or _has_token(value):
             raise RecordFaultError("template_token")
     named = {
-        field: next((attributes[keys[k]] for k in known if keys.get(k) in attributes), None)
-        for field, known in _KEYS.items()
+        field: next((attributes[keys[k]] for k in aliases if keys.get(k) in attributes), None)
+        for field, aliases in _KEYS.items()
     }
     packed = orjson.dumps(attributes, option=orjson.OPT_SORT_KEYS).decode()
     return PersonaRow(_checked(text) if text else None, **named, attributes=packed)
@@ -219,16 +219,16 @@ class PersonaFilesSource(Source):
         can't be read.
         """
         named = self.settings.data.personas.files
-        found = given_files(named, self.settings) if named else self._in_folder(folder)
-        names = Counter(relative_name(path, folder) for path in found)
+        paths = given_files(named, self.settings) if named else self._in_folder(folder)
+        names = Counter(relative_name(path, folder) for path in paths)
         doubled = [name for name, times in names.items() if times > 1]
         if doubled:
             raise SourceError(
                 "two persona files of one name", where=", ".join(doubled), hint="rename one"
             )
-        for path in found:
+        for path in paths:
             check_file(path, self.expected)
-        return sorted(found, key=lambda path: relative_name(path, folder))
+        return sorted(paths, key=lambda path: relative_name(path, folder))
 
     def _in_folder(self, folder: Path) -> list[Path]:
         return pick_files(folder / self.folder_name, _is_name, self.expected)

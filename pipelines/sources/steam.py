@@ -18,7 +18,7 @@ from pipelines.sources._protocol import RawTable, Source, Workspace
 from pipelines.sources._rejects import Fault
 from pipelines.sources._tables import Faults, raw_table
 from pipelines.sources.formats import values
-from pipelines.sources.formats.json_lines import Entries, JsonField, JsonLinesReader
+from pipelines.sources.formats.json_lines import Entries, JsonField, JsonLinesReader, same
 
 __all__ = ["SteamSource"]
 
@@ -55,7 +55,7 @@ def find_files(folder: Path, settings: Settings) -> dict[Kind, SteamFile]:
     is missing beside the other, or if the folder can't be read.
     """
     data = settings.data.steam
-    found: dict[Kind, SteamFile] = {}
+    files: dict[Kind, SteamFile] = {}
     for kind, name in _NAMES.items():
         given = getattr(data, kind)
         paths = (
@@ -70,21 +70,21 @@ def find_files(folder: Path, settings: Settings) -> dict[Kind, SteamFile]:
                 hint="keep one of them",
             )
         for path in paths:
-            found[kind] = SteamFile(path, relative_name(path, folder))
-    missing = [kind for kind in REQUIRED if kind not in found]
-    if found and missing:
+            files[kind] = SteamFile(path, relative_name(path, folder))
+    missing = [kind for kind in REQUIRED if kind not in files]
+    if files and missing:
         raise SourceError(
             f"the Steam {missing[0]} are missing",
             where=str(folder / _FOLDER),
             hint=f"expected {_NAMES[missing[0]]}.gz there, or its place in data.steam."
-            f"{missing[0]}; found {', '.join(f.name for f in found.values())}",
+            f"{missing[0]}; found {', '.join(f.name for f in files.values())}",
         )
-    return found
+    return files
 
 
 def _lying(folder: Path, name: str) -> list[Path]:
-    def is_name(found: str) -> bool:
-        return re.sub(r"[ -]", "_", found.lower()).removesuffix(".gz") == name
+    def is_name(filename: str) -> bool:
+        return re.sub(r"[ -]", "_", filename.lower()).removesuffix(".gz") == name
 
     return pick_files(folder, is_name, f"{name}.gz")
 
@@ -135,41 +135,32 @@ def _game(key: str) -> JsonField:
     return JsonField(key, "game_id", "integer", "bad_id", required=True, parse=_up_to(_MAX_ID))
 
 
-def _minutes(key: str, *, required: bool) -> JsonField:
-    parse = _up_to(_MAX_MINUTES)
-    return JsonField(key, key, "integer", "bad_playtime", required=required, parse=parse)
+_MINUTES: dict[str, Any] = {
+    "kind": "integer",
+    "reason": "bad_playtime",
+    "parse": _up_to(_MAX_MINUTES),
+}
 
 
 _GAMES = (
     _game("id"),
-    JsonField("app_name", "app_name"),
-    JsonField("title", "title"),
-    JsonField("url", "url"),
-    JsonField("publisher", "publisher"),
-    JsonField("developer", "developer"),
-    JsonField("genres", "genres", "texts"),
-    JsonField("tags", "tags", "texts"),
-    JsonField("specs", "specs", "texts"),
-    JsonField("release_date", "release_date"),
-    JsonField("price", "price", parse=_spelled),
-    JsonField("discount_price", "discount_price", parse=_spelled),
-    JsonField("early_access", "early_access", "boolean"),
-    JsonField("sentiment", "sentiment"),
-    JsonField("metascore", "metascore", parse=_score),
+    *same("app_name", "title", "url", "publisher", "developer"),
+    *same("genres", "tags", "specs", kind="texts"),
+    *same("release_date"),
+    *same("price", "discount_price", parse=_spelled),
+    *same("early_access", kind="boolean"),
+    *same("sentiment"),
+    *same("metascore", parse=_score),
 )
 _REVIEWS = (
     _game("item_id"),
-    JsonField("recommend", "recommend", "boolean", "bad_recommend", required=True),
-    JsonField("posted", "posted"),
-    JsonField("last_edited", "last_edited"),
-    JsonField("funny", "funny"),
-    JsonField("helpful", "helpful"),
-    JsonField("review", "review"),
+    *same("recommend", kind="boolean", reason="bad_recommend", required=True),
+    *same("posted", "last_edited", "funny", "helpful", "review"),
 )
 _PLAYTIME = (
     _game("item_id"),
-    _minutes("playtime_forever", required=True),
-    _minutes("playtime_2weeks", required=False),
+    *same("playtime_forever", required=True, **_MINUTES),
+    *same("playtime_2weeks", **_MINUTES),
 )
 
 
@@ -214,7 +205,7 @@ def tables(found: Mapping[Kind, SteamFile], work: Workspace) -> Iterator[RawTabl
             work,
             finish=lambda frame, columns=columns: frame.select(columns),  # type: ignore[misc]
             allow_empty=kind == "items",
-            stats=lambda r=readers: {"users": sum(one.records for one in r)},  # type: ignore[misc]
+            stats=lambda r=readers: {"users": sum(s.records for s in r)},  # type: ignore[misc]
         )
 
 
@@ -270,9 +261,9 @@ class SteamSource(Source):
 
     def read(self, folder: Path, work: Workspace) -> Iterator[RawTable]:
         """Read games, reviews and time played."""
-        found = find_files(folder, self.settings)
-        if not found:
+        files = find_files(folder, self.settings)
+        if not files:
             raise SourceError(
                 "no Steam files", where=str(folder / self.name), hint="see docs/data.md"
             )
-        yield from tables(found, work)
+        yield from tables(files, work)

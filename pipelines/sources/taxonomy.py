@@ -70,8 +70,8 @@ def _levels_of(header: str, file: str) -> Callable[[str], tuple[str, ...] | str]
         cells = next(csv.reader([header]), [])
     except csv.Error:  # a name longer than the reader's limit
         cells = []
-    found = [_LEVEL.fullmatch(cell.strip().lower()) for cell in cells]
-    numbers = [int(match[1]) for match in found if match]
+    matches = [_LEVEL.fullmatch(cell.strip().lower()) for cell in cells]
+    numbers = [int(match[1]) for match in matches if match]
     if not cells or numbers != list(range(1, len(cells) + 1)):
         raise SourceError(
             f"the header is not the expected one: found {header[:200]}",
@@ -150,26 +150,26 @@ class TaxonomySource(Source):
         is not a regular file.
         """
         named = self.settings.data.taxonomy.file
-        found = (
+        paths = (
             given_files((named,), self.settings)
             if named
             else pick_files(folder / self.folder_name, _is_name, self.expected)
         )
-        if len(found) > 1:
+        if len(paths) > 1:
             raise SourceError(
-                f"{len(found)} category trees",
-                where=", ".join(str(path) for path in found),
+                f"{len(paths)} category trees",
+                where=", ".join(str(path) for path in paths),
                 hint="name one in data.taxonomy.file",
             )
-        return [check_file(path, self.expected) for path in found]
+        return [check_file(path, self.expected) for path in paths]
 
     def read(self, folder: Path, work: Workspace) -> Iterator[RawTable]:
         """Read the paths; no rows without a tree."""
-        found = self.files(folder)
-        if not found:
+        paths = self.files(folder)
+        if not paths:
             yield RawTable("raw.taxonomy_categories", iter(()), None, rows_read=lambda: 0)
             return
-        path = found[0]
+        path = paths[0]
         reading = _Reading(path, relative_name(path, folder), work)
         yield RawTable(
             "raw.taxonomy_categories",
@@ -210,16 +210,16 @@ class _Reading:
                 parse = _levels_of(text, self.file)
                 continue
             self.rows += 1
-            found = checked_path(content, parse)
-            if found in _SKIPPED:
-                self.skipped[str(found)] += 1
+            levels = checked_path(content, parse)
+            if levels in _SKIPPED:
+                self.skipped[str(levels)] += 1
                 continue
-            path = SEPARATOR.join(found)
-            if isinstance(found, str) or path in taken:
-                fault = found if isinstance(found, str) else "duplicate_key"
+            path = SEPARATOR.join(levels)
+            if isinstance(levels, str) or path in taken:
+                fault = levels if isinstance(levels, str) else "duplicate_key"
                 self._work.reject(self.file, line, fault, text)
                 continue
-            taken[path] = (found[-1], len(found))
+            taken[path] = (levels[-1], len(levels))
             if len(taken) > _MAX_CATEGORIES:
                 raise SourceError(
                     f"more than {_MAX_CATEGORIES:,} categories",

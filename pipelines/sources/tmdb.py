@@ -79,15 +79,15 @@ class WantedFilms:
         self._titles: dict[int, list[str]] = {}
         titled = "title" in frame.columns
         columns = ["tmdb_id", "imdb_id", *(["title"] if titled else [])]
-        for tmdb_id, imdb_id, *rest in frame.select(columns).iter_rows():
+        for tmdb_id, imdb_id, *extra in frame.select(columns).iter_rows():
             if tmdb_id is None:
                 continue
             numbers = self._imdb.setdefault(tmdb_id, [])
             number = imdb_number(imdb_id)
             if number is not None:
                 numbers.append(number)
-            if rest and rest[0]:
-                self._titles.setdefault(tmdb_id, []).append(rest[0])
+            if extra and extra[0]:
+                self._titles.setdefault(tmdb_id, []).append(extra[0])
 
     def __contains__(self, tmdb_id: object) -> bool:
         return tmdb_id in self._imdb
@@ -124,9 +124,9 @@ class WantedFilms:
         """
         if not self.contradicts(tmdb_id, imdb_id):
             return False
-        known = self._titles.get(tmdb_id, [])
+        listed = self._titles.get(tmdb_id, [])
         return not any(
-            _same_film(title, other, release) for title in known for other in titles if other
+            _same_film(title, other, release) for title in listed for other in titles if other
         )
 
 
@@ -164,8 +164,8 @@ def _plain(text: str) -> str:
     return " ".join(re.sub(r"[\W_]+", " ", text.replace("&", " and ")).split())
 
 
-def _same_film(known: str, other: str, release: str | None) -> bool:
-    match, year = _YEAR.search(known), (release or "")[:4]
+def _same_film(title: str, other: str, release: str | None) -> bool:
+    match, year = _YEAR.search(title), (release or "")[:4]
     dated = match is not None and year.isdecimal()
     if match is not None and dated and abs(int(match[1]) - int(year)) > SAME_YEAR:
         return False
@@ -173,7 +173,7 @@ def _same_film(known: str, other: str, release: str | None) -> bool:
         fuzz.ratio(a, b) >= (SAME_TITLE if dated else 100.0)
         # "Rocky II" and "Rocky III" are alike, but two films.
         and _NUMERAL.findall(a) == _NUMERAL.findall(b)
-        for a in title_forms(known)
+        for a in title_forms(title)
         for b in title_forms(other)
     )
 
@@ -378,14 +378,14 @@ class TmdbSource(Source):
 
         Raises :class:`SourceError` if there are a packed and a plain dump: they might differ.
         """
-        found = pick_files(
+        dumps = pick_files(
             folder / self.folder_name, lambda name: name.lower() in _NAMES, self.expected
         )
-        if len(found) > 1:
+        if len(dumps) > 1:
             raise SourceError(
                 "two TMDB dumps", where=str(folder / "tmdb"), hint=f"keep one of {_NAMES}"
             )
-        return found
+        return dumps
 
     def lacks(self, folder: Path) -> SourceError | None:
         """Error that says which features of films are null, where links lead to no records."""
@@ -425,8 +425,8 @@ class TmdbSource(Source):
         Raises :class:`SourceError` if the dump is broken, empty, or of none of the wanted films;
         for what the client raises see :meth:`TmdbClient.fetch`.
         """
-        wanted = None if work.wanted_tmdb is None else WantedFilms(work.wanted_tmdb)
-        reading = _Reading(self, folder, work, wanted)
+        films = None if work.wanted_tmdb is None else WantedFilms(work.wanted_tmdb)
+        reading = _Reading(self, folder, work, films)
         yield RawTable(
             "raw.tmdb_movies",
             reading.movies(),
@@ -435,7 +435,7 @@ class TmdbSource(Source):
             filtered=lambda: {"not_wanted": reading.not_wanted},
             stats=reading.stats,
             # ML-1M and ML-100K link to no TMDB film.
-            allow_empty=wanted is not None and not len(wanted),
+            allow_empty=films is not None and not len(films),
         )
         missing = reading.missing()
         yield RawTable(
@@ -471,11 +471,11 @@ class _Reading:
     """A pass over the records, and its counts."""
 
     def __init__(
-        self, source: TmdbSource, folder: Path, work: Workspace, wanted: WantedFilms | None
+        self, source: TmdbSource, folder: Path, work: Workspace, films: WantedFilms | None
     ) -> None:
         self._source = source
         self._work = work
-        self._wanted = wanted
+        self._wanted = films
         self._mode = source.mode(folder)
         self._dump = source.files(folder)[0] if self._mode == "dump" else None
         self.file = f"tmdb/{self._dump.name}" if self._dump else API_FILE
@@ -533,8 +533,8 @@ class _Reading:
 
     def stats(self) -> dict[str, Any]:
         """Return the counts for the manifest."""
-        wanted = {} if self._wanted is None else {"wanted": len(self._wanted)}
-        return {"mode": self._mode, **wanted, **dict(sorted(self._counts.items())), **self._fetch}
+        counts = {} if self._wanted is None else {"wanted": len(self._wanted)}
+        return {"mode": self._mode, **counts, **dict(sorted(self._counts.items())), **self._fetch}
 
     def _skip(self, record: Mapping[str, Any]) -> bool:
         """Whether the record is of no wanted film."""
@@ -548,14 +548,14 @@ class _Reading:
     def _sound(self, batch: JsonBatch) -> pl.DataFrame:
         """The usable records, with whether the IMDb id is another than MovieLens'."""
         names = ("tmdb_id", "imdb_id", "title", "original_title", "release_date")
-        wanted = self._wanted
+        films = self._wanted
         flags: list[tuple[bool, bool, bool]] = []
         for film, imdb_id, title, original, release in batch.frame.select(names).iter_rows():
             again = film in self._taken
-            differs = wanted is not None and wanted.contradicts(film, imdb_id)
+            differs = films is not None and films.contradicts(film, imdb_id)
             another = False
-            if wanted is not None and differs and not again:
-                another = wanted.is_another(film, imdb_id, [title, original], release)
+            if films is not None and differs and not again:
+                another = films.is_another(film, imdb_id, [title, original], release)
             (self._others if another else self._taken).add(film)
             flags.append((again, another, differs))
         schema = dict.fromkeys(("again", "another", "differs"), pl.Boolean)

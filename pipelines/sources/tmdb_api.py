@@ -86,8 +86,8 @@ class TmdbCache:
 
     def put(self, tmdb_id: int, status: str, record: dict[str, Any] | None) -> None:
         """Keep an answer, its record as :func:`slim`."""
-        kept = None if record is None else orjson.dumps(slim(record))
-        row = (tmdb_id, status, time.time(), kept)
+        content = None if record is None else orjson.dumps(slim(record))
+        row = (tmdb_id, status, time.time(), content)
         self._rows("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", *row)
 
     def close(self) -> None:
@@ -143,16 +143,16 @@ def slim(record: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(credit, dict):
         return record
     cast, crew = credit.get("cast"), credit.get("crew")
-    kept = dict(credit)
+    slimmed = dict(credit)
     if isinstance(cast, list) and all(
         isinstance(p, dict) and isinstance(p.get("order"), int) for p in cast
     ):
-        kept["cast"] = sorted(cast, key=lambda p: p["order"])[:_MAX_CAST]
+        slimmed["cast"] = sorted(cast, key=lambda p: p["order"])[:_MAX_CAST]
     if isinstance(crew, list) and all(isinstance(p, dict) for p in crew):
-        kept["crew"] = [
+        slimmed["crew"] = [
             p for p in crew if p.get("department") in _DEPARTMENTS or p.get("job") == "Director"
         ]
-    return {**record, "credits": kept}
+    return {**record, "credits": slimmed}
 
 
 @dataclass(slots=True)

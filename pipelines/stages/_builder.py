@@ -105,26 +105,26 @@ def build(
             store.home / "scratch" / first / (cohort or ""),
             run_id,
         )
-        wanted = stack.enter_context(stage.opened(read, settings, report))
+        planned = stack.enter_context(stage.opened(read, settings, report))
         # Results kept one by one serve other builds too: their answers are those of no table, so
         # that `gc` never removes them.
-        if stage.by_cohort or wanted.reusable:
+        if stage.by_cohort or planned.reusable:
             stack.enter_context(answers_of(store.home, first, cohort or ""))
         if stage.by_cohort:
-            wanted = _as_cohort(wanted, datasets[first], report)
-        reused = store.find(wanted) is not None
+            planned = _as_cohort(planned, datasets[first], report)
+        reused = store.find(planned) is not None
         try:
-            made = store.build(wanted, run_id=run_id)
+            committed = store.build(planned, run_id=run_id)
         except stage.absent_on as error:
             for dataset in stage.datasets:
                 store.withdraw(dataset)
             return Built(stage, report=report, reason=str(error), absent=True)
-    snapshots = {first: store.current(first)} if stage.by_cohort else made
+    snapshots = {first: store.current(first)} if stage.by_cohort else committed
     for dataset, snapshot in snapshots.items():
         checks = report.checks if dataset == first else []
         store.record_checks(dataset, snapshot.version, [contract_record(snapshot), *checks])
     # The same rows of another build keep the provenance that they were first committed with.
-    same = run_id is not None and all(s.manifest.run_id != run_id for s in made.values())
+    same = run_id is not None and all(s.manifest.run_id != run_id for s in committed.values())
     return Built(stage, snapshots, reused or same, report)
 
 
@@ -194,17 +194,17 @@ def _datasets(store: Store, stage: Stage, cohort: str | None) -> dict[str, str]:
     return {d: cohort_dataset(d, str(cohort)) if d in by_cohort else d for d in datasets}
 
 
-def _as_cohort(wanted: Build, dataset: str, report: Report) -> Build:
+def _as_cohort(planned: Build, dataset: str, report: Report) -> Build:
     """The build of a cohort's snapshot."""
 
     def facts() -> dict[str, Any]:
         return {**report.stats, OF_COHORT: report.cohort_stats}
 
     def make() -> Iterator[Table]:
-        for table in wanted.make():
+        for table in planned.make():
             yield replace(table, dataset=dataset, stats=facts)
 
-    return replace(wanted, datasets=(dataset,), make=make)
+    return replace(planned, datasets=(dataset,), make=make)
 
 
 @contextmanager

@@ -55,17 +55,17 @@ def expect_calls(
     at four characters a token. Personas count one text each, although rejected ones are drawn
     again. Matching and captions are not estimated. Empty if no model is asked.
     """
-    found = []
+    expected = []
     for stage in stages:
         table = stage.datasets[0]
         if stage.left_out is not None and stage.left_out(settings, cohort) is not None:
             continue
-        asked = stage.asks is not None and any(stage.asks(settings, cohort))
-        if asked and table.endswith(".personas"):
-            found.append(_written(table, settings, str(cohort)))
-        elif asked and table.endswith(".preference_scores"):
-            found += _rated(table, store, settings, stage.domain)
-    return found
+        uses_model = stage.asks is not None and any(stage.asks(settings, cohort))
+        if uses_model and table.endswith(".personas"):
+            expected.append(_written(table, settings, str(cohort)))
+        elif uses_model and table.endswith(".preference_scores"):
+            expected += _rated(table, store, settings, stage.domain)
+    return expected
 
 
 def _expected(

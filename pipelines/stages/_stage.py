@@ -231,10 +231,10 @@ class Stage:
     def made(self, inputs: Inputs, settings: Settings, report: Report) -> Iterable[Table]:
         """Call ``make``; its rows as tables."""
         assert self.make is not None
-        made = self.make(inputs, settings, report)
+        output = self.make(inputs, settings, report)
         if len(self.datasets) > 1 or self.whole:
-            return made  # type: ignore[return-value]
-        ordered = not isinstance(made, pl.DataFrame)
-        frames: Any = made if ordered else [made]
+            return output  # type: ignore[return-value]
+        ordered = not isinstance(output, pl.DataFrame)
+        frames: Any = output if ordered else [output]
         name = self.datasets[0]
         return [Table(name, frames, lambda: report.stats, self.allow_empty, ordered)]

@@ -40,14 +40,14 @@ def choice_sets(inputs: Inputs, settings: Settings, report: Report) -> Iterator[
             hint="choice sets need one: data.taxonomy.file, or a file in taxonomy/",
         )
     tree = products.CategoryTree(taxonomy.read(["path"])["path"])
-    found = products.choice_sets(items.scan(), tree, settings.products)
-    facts = {**found.stats, "tree_categories": len(tree), "tree_implied": tree.implied}
-    rows = (found.products(items.scan()), [found.categories], [found.links])
+    sets = products.choice_sets(items.scan(), tree, settings.products)
+    facts = {**sets.stats, "tree_categories": len(tree), "tree_implied": tree.implied}
+    rows = (sets.products(items.scan()), [sets.categories], [sets.links])
     for dataset, frames in zip(_TABLES, rows, strict=False):
         yield Table(dataset, frames, lambda: facts)
     shown = products.choice_set_items(
-        found.links,
-        found.categories,
+        sets.links,
+        sets.categories,
         size=settings.products.choice_set_size,
         seed=settings.products.seed,
     )

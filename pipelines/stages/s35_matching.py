@@ -29,7 +29,7 @@ def matched(inputs: Inputs, settings: Settings, report: Report) -> Iterable[Tabl
         graph=settings.graph,
     )
     with closing(matching.open_matcher(settings)) as matcher:
-        found = matching.match_users(
+        matches = matching.match_users(
             history,
             inputs["training_traits"].read(),
             matcher,
@@ -37,28 +37,28 @@ def matched(inputs: Inputs, settings: Settings, report: Report) -> Iterable[Tabl
         )
         study = matching.attribute_study(
             history,
-            found.personas,
-            found.metadata,
-            posterior=matching.posterior_of(matcher, history, settings.matching, found.personas),
+            matches.personas,
+            matches.metadata,
+            posterior=matching.posterior_of(matcher, history, settings.matching, matches.personas),
         )
     report.texts["figures"] = study.markdown(level=2)
-    stats = {"matching": found.metadata, "figures": matching.attribute_rows(study)}
+    stats = {"matching": matches.metadata, "figures": matching.attribute_rows(study)}
     for name, frame in (
-        ("matched_personas", found.personas),
-        ("persona_candidates", found.candidates),
+        ("matched_personas", matches.personas),
+        ("persona_candidates", matches.candidates),
     ):
         yield Table(f"{domain}.{name}", [frame], lambda: stats)
 
 
 def _identity(settings: Settings) -> dict[str, Any]:
     """Settings that decide the rows."""
-    found: dict[str, Any] = {
+    identity: dict[str, Any] = {
         "matching": settings.matching.model_dump(mode="json", exclude={"scored"}),
         "graph": settings.identity("graph")["graph"],
     }
     if settings.matching.method == "model":
-        found["engine"] = settings.engine.identity_values()
-    return found
+        identity["engine"] = settings.engine.identity_values()
+    return identity
 
 
 STAGES = [

@@ -9,6 +9,7 @@ import polars as pl
 from pipelines import captions
 from pipelines.config import Settings
 from pipelines.contracts import CAPTIONED_DOMAINS
+from pipelines.plugins import closing
 from pipelines.stages._stage import Inputs, Report, Stage, tables
 from pipelines.worlds import prepare_world
 
@@ -18,19 +19,10 @@ __all__ = ["STAGES"]
 def captioned(inputs: Inputs, settings: Settings, report: Report) -> pl.DataFrame:
     """Caption the poster of every item of a domain, if the world has one."""
     items = inputs["items"].read()["item_id"].to_list()
-    captioner = captions.open_captioner(settings)
-    try:
-        table = captions.caption_items(
-            prepare_world(settings).folder,
-            items,
-            captioner,
-        )
+    with closing(captions.open_captioner(settings)) as captioner:
+        table = captions.caption_items(prepare_world(settings).folder, items, captioner)
         counts = table["status"].value_counts().sort("status")
         report.stats.update(captions=captioner.metadata(), statuses=dict(counts.iter_rows()))
-    finally:
-        close = getattr(captioner, "close", None)
-        if close is not None:
-            close()
     return table
 
 
@@ -41,10 +33,10 @@ def _identity(inputs: Inputs, settings: Settings) -> dict[str, Any]:
 
 
 def _settings(settings: Settings) -> dict[str, Any]:
-    found: dict[str, Any] = {"captions": settings.captions.model_dump(mode="json")}
+    identity: dict[str, Any] = {"captions": settings.captions.model_dump(mode="json")}
     if settings.captions.captioner == "model":
-        found["engine"] = settings.engine.identity_values()
-    return found
+        identity["engine"] = settings.engine.identity_values()
+    return identity
 
 
 def _left_out(settings: Settings, _: str | None) -> str | None:

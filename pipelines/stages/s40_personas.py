@@ -110,11 +110,11 @@ def _lists(inputs: Inputs) -> personas.PersonaLists:
 
 def _settings(settings: Settings, domain: str) -> dict[str, Any]:
     """Settings that decide a generated cohort."""
-    found = settings.personas.model_dump(mode="json", exclude={"cohort"})
-    found["domain"] = domain
+    identity = settings.personas.model_dump(mode="json", exclude={"cohort"})
+    identity["domain"] = domain
     if settings.personas.writer == "model":
-        found["engine"] = settings.engine.identity_values()
-    return found
+        identity["engine"] = settings.engine.identity_values()
+    return identity
 
 
 def _given(inputs: Inputs, report: Report) -> Snapshot | None:
@@ -149,8 +149,8 @@ def _persona_files(inputs: Inputs, report: Report) -> Snapshot:
             hint="put them into personas/ of the data folder, or set data.personas.files",
         )
     store = inputs.context.store
-    made = ingest("persona_files", world, store, settings, run_id=inputs.run_id)
-    return made["raw.persona_files"]
+    snapshots = ingest("persona_files", world, store, settings, run_id=inputs.run_id)
+    return snapshots["raw.persona_files"]
 
 
 def _written(
@@ -226,8 +226,8 @@ def _asked(settings: Settings, cohort: str | None) -> list[tuple[EngineSettings,
 
 def _stage(domain: str) -> Stage:
     def left_out(settings: Settings, name: str | None) -> str | None:
-        own = cohort_domain(str(name), settings.personas.domain) == domain
-        return None if own else f"{name} is not a cohort of the {domain}"
+        in_domain = cohort_domain(str(name), settings.personas.domain) == domain
+        return None if in_domain else f"{name} is not a cohort of the {domain}"
 
     return Stage(
         datasets=(f"{domain}.personas",),

@@ -23,7 +23,7 @@ def _stage(source: str, target: str, key: str, text: Callable[[pl.DataFrame], pl
         frame, previous = inputs["rows"].read(), inputs.previous
         embedder = embeddings.load_embedder(settings.embedding, settings.runtime)
         report.stats.update(model=embedder.name, dimension=embedder.dimension)
-        found = embeddings.embed_table(
+        vectors = embeddings.embed_table(
             frame.select(key),
             key,
             text(frame),
@@ -33,7 +33,7 @@ def _stage(source: str, target: str, key: str, text: Callable[[pl.DataFrame], pl
             folder=inputs.scratch / "-".join([embeddings.CODE_VERSION, *identity().values()]),
         )
         shutil.rmtree(inputs.scratch, ignore_errors=True)
-        return found
+        return vectors
 
     return Stage(
         datasets=(target,),
@@ -51,8 +51,8 @@ def _stage(source: str, target: str, key: str, text: Callable[[pl.DataFrame], pl
 
 def _made_alike(table: Snapshot) -> bool:
     """True if the table was encoded by the same code and instruction set."""
-    made = table.manifest
-    return (made.code_version, made.config.get("instructions")) == (
+    manifest = table.manifest
+    return (manifest.code_version, manifest.config.get("instructions")) == (
         embeddings.CODE_VERSION,
         identity().get("instructions"),
     )

@@ -115,7 +115,7 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
     """
     cohort, scoring = str(inputs.partition), settings.scoring_of(inputs.domain)
     ids, items = _ids(inputs), inputs["items"].read()
-    own = report.cohort_stats
+    stats = report.cohort_stats
     planned = inputs["score_plan"].of_cohort(cohort).select(pl.len()).collect().item()
     drawn = _drawn(ids, scoring.seed)
     answers = len(raters.scale_named(scoring.scale))
@@ -127,12 +127,12 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
     few = max(1, 100 // len(blocks))
     readings: Counter[str] = Counter()
     sampled: list[pl.DataFrame] = []
-    asked = 1 + (scoring.explained if scoring.explain else 0.0)
+    calls = 1 + (scoring.explained if scoring.explain else 0.0)
 
     def answered(step: str, done: int, _: int | None) -> None:
         """Between parts, what a model has answered so far, in pairs."""
         if step == ANSWERS:
-            advance("scoring pairs", max(scores.scored, min(int(done / asked), planned)), planned)
+            advance("scoring pairs", max(scores.scored, min(int(done / calls), planned)), planned)
 
     learned = _learned(inputs)
     with ExitStack() as stack:
@@ -173,26 +173,26 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
                 interactions=learned["interactions"],
             )
             report.stats["quality"] = {"cohort": cohort, **quality}
-        own["failed"] = scores.statuses["engine_error"]
-        own["scoring"] = raters.scoring_facts(rater, scores, readings=readings)
+        stats["failed"] = scores.statuses["engine_error"]
+        stats["scoring"] = raters.scoring_facts(rater, scores, readings=readings)
         examples = raters.example_pairs(some)
         people = _people_named(inputs, examples["persona_id"])
-        own["examples"] = raters.prompt_examples(rater, examples, people, items)
+        stats["examples"] = raters.prompt_examples(rater, examples, people, items)
         if by_set:
             # A superset of those that the check draws, by the same hashes.
             people = _people_named(inputs, drawn[:_CONSISTENT])
-            own["consistency"] = raters.consistency(
+            stats["consistency"] = raters.consistency(
                 raters.for_personas(rater, _of_personas(inputs["persona_embeddings"], people)),
                 people,
                 items,
                 _sets(inputs),
                 seed=scoring.seed,
             )
-            report.texts["consistency"] = raters.consistency_markdown(own["consistency"])
+            report.texts["consistency"] = raters.consistency_markdown(stats["consistency"])
     report.shown["scored_now"] = scores.scored
     # Figures of this cohort beside the table's, each an entry of its own to be plotted.
     report.shown.update(
-        {name: v for name, v in own["scoring"].items() if isinstance(v, int | float)}
+        {name: v for name, v in stats["scoring"].items() if isinstance(v, int | float)}
     )
 
 
@@ -347,11 +347,11 @@ def _open_rater(
     """The configured rater; closing it releases its model and commits its answers."""
     names = _names(settings.scoring_of(inputs.domain))
     replayed = inputs.previous if "replay" in names else None
-    own: dict[str, Any] = {t: inputs[t].read() for t in _OWN.get(inputs.domain, ())}
+    options: dict[str, Any] = {t: inputs[t].read() for t in _OWN.get(inputs.domain, ())}
     if "listwise" in names:
-        own["choice_set_items"] = _sets(inputs)
+        options["choice_set_items"] = _sets(inputs)
     if settings.execution.executor != "local":
-        own["load"] = partial(ClusterEngine, executor=executor)
+        options["load"] = partial(ClusterEngine, executor=executor)
     rater = raters.open_rater(
         settings,
         items=items,
@@ -361,7 +361,7 @@ def _open_rater(
         domain=inputs.domain,
         store=_answers(settings, inputs.domain),
         **learned,
-        **own,
+        **options,
     )
     scale = settings.scoring_of(inputs.domain).scale
     if rater.scale.name != scale and "surrogate" in names:

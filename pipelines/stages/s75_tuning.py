@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 import polars as pl
@@ -29,25 +30,24 @@ BEATS_MEAN = Check(
 def rating_examples(inputs: Inputs, settings: Settings, report: Report) -> pl.DataFrame:
     """Format people's ratings as training lines for a model, without leakage."""
     held = _held_out(inputs, settings)
-    own = settings.tuning
-    found = tuning.rating_examples(
+    examples = tuning.rating_examples(
         items=inputs["items"].read(),
         interactions=inputs["interactions"].scan(),
         splits=inputs["splits"].scan(),
         source=raters.source_scale(inputs["interactions"].scan()),
         style=_style(inputs, settings),
         held_out=held,
-        window=own.window,
-        cuts=own.cuts,
-        history=own.window,
-        seed=own.seed,
+        window=tuning.RECIPE.window,
+        cuts=tuning.RECIPE.cuts,
+        history=tuning.RECIPE.window,
+        seed=tuning.RECIPE.seed,
     )
     report.stats.update(
         held_out_users=len(held.users),
         held_out_items=len(held.items),
-        rows={f"{s}, {w}": n for s, w, n in found.group_by("split", "shows").len().iter_rows()},
+        rows={f"{s}, {w}": n for s, w, n in examples.group_by("split", "shows").len().iter_rows()},
     )
-    return found
+    return examples
 
 
 def rating_model(inputs: Inputs, settings: Settings, report: Report) -> Iterable[Table]:
@@ -68,6 +68,7 @@ def rating_model(inputs: Inputs, settings: Settings, report: Report) -> Iterable
         settings.tuning,
         folder / "training",
         base=opened,
+        recipe=tuning.RECIPE,
     )
     calibration = tuning.calibrate_model(model, examples)
     learned: dict[str, Any] = {
@@ -78,8 +79,8 @@ def rating_model(inputs: Inputs, settings: Settings, report: Report) -> Iterable
         "source": raters.source_scale(inputs["interactions"].scan()),
         "style": style,
         "held_out": held,
-        "history": settings.tuning.window,
-        "seed": settings.tuning.seed,
+        "history": tuning.RECIPE.window,
+        "seed": tuning.RECIPE.seed,
     }
     judged, validated = (
         tuning.judge_model(model.ask, calibration, split=split, **learned)
@@ -90,7 +91,7 @@ def rating_model(inputs: Inputs, settings: Settings, report: Report) -> Iterable
         "held_out_users": len(held.users),
         "held_out_items": len(held.items),
         "answer_mass": model.mass(examples.filter(pl.col("split") != "train")),
-        "settings": settings.tuning.model_dump(mode="json"),
+        "settings": _recipe(settings),
         "validation": validated.table.to_dicts(),
     }
     shutil.rmtree(folder / "model", ignore_errors=True)
@@ -120,8 +121,8 @@ def _held_out(inputs: Inputs, settings: Settings) -> tuning.HeldOut:
     return tuning.HeldOut.of(
         users,
         inputs["items"].read(["item_id"])["item_id"],
-        settings.tuning.hold_out_users,
-        settings.tuning.hold_out_items,
+        tuning.RECIPE.hold_out_users,
+        tuning.RECIPE.hold_out_items,
     )
 
 
@@ -144,12 +145,17 @@ def _terms(settings: Settings) -> dict[str, Any]:
     return {"source": str(name), "terms": terms, "redistributed": bool(free)}
 
 
+def _recipe(settings: Settings) -> dict[str, Any]:
+    """Settings and the recipe: both decide what is made."""
+    return {**settings.tuning.model_dump(mode="json"), **asdict(tuning.RECIPE)}
+
+
 def _examples(inputs: Inputs, settings: Settings) -> dict[str, Any]:
     """Settings that decide the examples."""
     del inputs
     names = {"hold_out_users", "hold_out_items", "window", "cuts", "seed"}
     return {
-        "tuning": settings.tuning.model_dump(mode="json", include=names),
+        "tuning": {n: v for n, v in _recipe(settings).items() if n in names},
         "scale": settings.scoring.scale,
         "prompt": rating_prompt_digest("ledger"),
     }
@@ -157,9 +163,9 @@ def _examples(inputs: Inputs, settings: Settings) -> dict[str, Any]:
 
 def _training(settings: Settings) -> dict[str, Any]:
     base = _base(settings)
-    own = settings.tuning.model_dump(mode="json", exclude={"base"})
-    found = None if base is None else [base.weights_digest(), base.tokenizer_digest()]
-    return {"tuning": own, "base": found, "scale": settings.scoring.scale}
+    recipe = {n: v for n, v in _recipe(settings).items() if n != "base"}
+    digests = None if base is None else [base.weights_digest(), base.tokenizer_digest()]
+    return {"tuning": recipe, "base": digests, "scale": settings.scoring.scale}
 
 
 def _base(settings: Settings) -> Checkpoint | None:

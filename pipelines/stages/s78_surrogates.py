@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 import polars as pl
@@ -21,7 +22,7 @@ _ASKED_ON = ("interactions", "splits")
 
 def rating_surrogate(inputs: Inputs, settings: Settings, report: Report) -> Iterable[Table]:
     """Learn a surrogate from stored scores, and evaluate it on held-out pairs with baselines."""
-    own, domain = settings.surrogate, inputs.domain
+    section, domain = settings.surrogate, inputs.domain
     read = {
         name: inputs[name].read()
         for name in ("personas", "items", "item_stats", "item_embeddings", "persona_embeddings")
@@ -29,7 +30,7 @@ def rating_surrogate(inputs: Inputs, settings: Settings, report: Report) -> Iter
     read["personas"] = read["personas"].filter(pl.col("domain") == domain)
     teacher = surrogates.teacher_of(
         inputs["preference_scores"].read(),
-        rater=own.teacher,
+        rater=section.teacher,
         error_budget=settings.serving.error_budget,
     )
 
@@ -38,17 +39,17 @@ def rating_surrogate(inputs: Inputs, settings: Settings, report: Report) -> Iter
         more: dict[str, Any] = {k: v for k, v in read.items() if k != "personas"}
         return raters.open_rater(settings, domain=domain, **more, **learned)
 
-    taught = surrogates.teach(teacher, **read, settings=own, ask=ask)
+    taught = surrogates.teach(teacher, **read, settings=section, ask=ask, recipe=surrogates.RECIPE)
     shutil.rmtree(inputs.scratch, ignore_errors=True)
     files = surrogates.save_surrogate(taught, inputs.scratch)
-    made = taught.model.metadata
-    report.stats.update(teacher=made["teacher"], **made["counts"], loss=taught.course)
+    metadata = taught.model.metadata
+    report.stats.update(teacher=metadata["teacher"], **metadata["counts"], loss=taught.course)
     report.texts["fidelity"] = taught.markdown()
     yield files_table(f"{domain}.rating_surrogate", files, report)
     yield Table(
         f"{domain}.surrogate_fidelity",
         [taught.fidelity],
-        lambda: {"teacher": made["teacher"]},
+        lambda: {"teacher": metadata["teacher"]},
         ordered=False,
     )
     shutil.rmtree(inputs.scratch, ignore_errors=True)
@@ -61,10 +62,10 @@ def _identity(inputs: Inputs, settings: Settings) -> dict[str, Any]:
 
 def _settings(settings: Settings) -> dict[str, Any]:
     """Settings that decide a surrogate: its own, and those of the teacher if that is asked."""
-    own = settings.surrogate.identity_values()
+    identity = {**settings.surrogate.identity_values(), **asdict(surrogates.RECIPE)}
     if not settings.surrogate.rounds:
-        return {"surrogate": own}
-    return {"surrogate": own, **settings.identity("scoring", "engine")}
+        return {"surrogate": identity}
+    return {"surrogate": identity, **settings.identity("scoring", "engine")}
 
 
 STAGES = [

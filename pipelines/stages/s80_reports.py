@@ -49,7 +49,7 @@ def rater_report(inputs: Inputs, settings: Settings, report: Report) -> list[pl.
         )
         judged.append(extra)
     with closing(extra):
-        found = raters.whole_report(
+        evaluation = raters.whole_report(
             judged,
             items=items,
             item_embeddings=vectors,
@@ -58,10 +58,10 @@ def rater_report(inputs: Inputs, settings: Settings, report: Report) -> list[pl.
             limits={extra.name: scoring.judged} if extra else None,
             seed=scoring.seed,
         )
-    report.stats.update(report=found.metadata, reliability=found.reliability)
-    report.texts["figures"] = found.study().markdown(level=2)
-    report.plots["reliability"] = raters.reliability_plot(found.reliability)
-    return [found.table]
+    report.stats.update(report=evaluation.metadata, reliability=evaluation.reliability)
+    report.texts["figures"] = evaluation.study().markdown(level=2)
+    report.plots["reliability"] = raters.reliability_plot(evaluation.reliability)
+    return [evaluation.table]
 
 
 def _identity(settings: Settings) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def population(inputs: Inputs, settings: Settings, report: Report) -> list[pl.Da
     )
     tables = {name: learned[name] for name in ("interactions", "splits")}
     model = raters.fit_exposure(rater, **tables, seed=scoring.seed)
-    found = raters.population_report(
+    comparison = raters.population_report(
         inputs["preference_scores"].scan(),
         personas=inputs["personas"].read(),
         rater=rater,
@@ -102,11 +102,13 @@ def population(inputs: Inputs, settings: Settings, report: Report) -> list[pl.Da
         seed=scoring.seed,
         **learned,
     )
-    found.metadata["reading"] = personas.noted_readings(inputs["preference_scores"].manifest.stats)
-    report.stats["population"] = found.metadata
-    report.texts["figures"] = raters.population_markdown(found.table, found.metadata)
-    report.plots.update(raters.population_pictures(found.table, found.metadata))
-    return [found.table]
+    comparison.metadata["reading"] = personas.noted_readings(
+        inputs["preference_scores"].manifest.stats
+    )
+    report.stats["population"] = comparison.metadata
+    report.texts["figures"] = raters.population_markdown(comparison.table, comparison.metadata)
+    report.plots.update(raters.population_pictures(comparison.table, comparison.metadata))
+    return [comparison.table]
 
 
 STAGES = [

@@ -114,18 +114,18 @@ def behind(problems: Iterable[str]) -> list[str]:
     >>> behind(["movies.items has 2 versions: 1a (used by movies.score_plan-a) and 2b (pinned)"])
     ['movies.score_plan']
     """
-    found: dict[str, None] = {}
+    datasets: dict[str, None] = {}
     for problem in problems:
         dataset, sign, _ = problem.partition(": ")
         if " has " not in dataset:
-            found.update({dataset: None} if sign and dataset in PUBLISHED else {})
+            datasets.update({dataset: None} if sign and dataset in PUBLISHED else {})
             continue
         groups = problem.split(") and ")
-        found.update(
+        datasets.update(
             (name, None) for group in groups if "pinned" not in group
             for name in _USED_BY.findall(group) if name in PUBLISHED
         )  # fmt: skip
-    return list(found)
+    return list(datasets)
 
 
 def _further(
@@ -137,22 +137,22 @@ def _further(
     for their checks.
     """
     store = context.store
-    versions = {one.dataset: one.version for s in pinned.values() for one in s.snapshots}
-    found: dict[str, Snapshot] = {}
+    versions = {part.dataset: part.version for s in pinned.values() for part in s.snapshots}
+    further: dict[str, Snapshot] = {}
     # The tables of one step are pinned together or not at all.
     for together in (MATCHING, CAPTIONS):
         names = [d for d in together if d.startswith(f"{domain.name}.")]
         if not all(store.has(name) for name in names):
             continue
-        made = {name: store.current(name) for name in names}
-        inputs = {k: v for s in made.values() for k, v in s.manifest.inputs.items()}
+        tables = {name: store.current(name) for name in names}
+        inputs = {k: v for s in tables.values() for k, v in s.manifest.inputs.items()}
         checked = all(
             quality.required_checks(name) <= store.checks(name, snapshot.version).keys()
-            for name, snapshot in made.items()
+            for name, snapshot in tables.items()
         )
         if checked and inputs.items() <= versions.items():
-            found |= made
-    return found
+            further |= tables
+    return further
 
 
 def release_name(settings: Settings, domain: str) -> str:

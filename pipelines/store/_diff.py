@@ -86,12 +86,12 @@ def diff_releases(
     reasons = causes(a, b)
     tables = {}
     for name in sorted({*a.tables, *b.tables}):
-        found = _diff_table(name, a, b, memory_limit_mb)
-        if found.status == "changed":
+        diff = _diff_table(name, a, b, memory_limit_mb)
+        if diff.status == "changed":
             locks = (*a.tables[name].snapshots, *b.tables[name].snapshots)
             given = [reason for lock in locks for reason in reasons.get(lock.dataset, ())]
-            found = replace(found, causes=tuple(dict.fromkeys(given)))
-        tables[name] = found
+            diff = replace(diff, causes=tuple(dict.fromkeys(given)))
+        tables[name] = diff
     return ReleaseDiff(str(a), str(b), tables)
 
 
@@ -99,7 +99,7 @@ def _diff_table(name: str, a: Release, b: Release, memory_limit_mb: int) -> Tabl
     import duckdb
 
     before, after = a.tables.get(name), b.tables.get(name)
-    found = TableDiff(
+    diff = TableDiff(
         table=name,
         status="changed",
         before=before.version if before else None,
@@ -108,32 +108,32 @@ def _diff_table(name: str, a: Release, b: Release, memory_limit_mb: int) -> Tabl
         rows_after=after.rows if after else 0,
     )
     if before is None or after is None:
-        return replace(found, status="added" if before is None else "removed")
+        return replace(diff, status="added" if before is None else "removed")
     if (before.dataset, before.version) == (after.dataset, after.version):
-        return replace(found, status="same", rows_added=0, rows_removed=0, rows_changed=0)
+        return replace(diff, status="same", rows_added=0, rows_removed=0, rows_changed=0)
     old, new = a.snapshot(name), b.snapshot(name)
     old_types, new_types = _types(old), _types(new)
-    kept = [c for c in old_types if old_types[c] == new_types.get(c)]
-    found = replace(
-        found,
+    shared = [c for c in old_types if old_types[c] == new_types.get(c)]
+    diff = replace(
+        diff,
         columns_added=tuple(c for c in new_types if c not in old_types),
         columns_removed=tuple(c for c in old_types if c not in new_types),
-        columns_retyped=tuple(c for c in old_types if c in new_types and c not in kept),
+        columns_retyped=tuple(c for c in old_types if c in new_types and c not in shared),
     )
     key = new.manifest.key
-    comparable = bool(key) and key == old.manifest.key and set(key) <= set(kept)
+    comparable = bool(key) and key == old.manifest.key and set(key) <= set(shared)
     with tempfile.TemporaryDirectory(prefix="understudy-diff-") as scratch:
         connection = duckdb.connect(
             config={"memory_limit": f"{memory_limit_mb}MB", "temp_directory": scratch}
         )
         with connection:
-            columns = {c: new_types[c] for c in kept if c not in key}
-            found = replace(found, shifts=column_shifts(connection, old, new, columns))
+            columns = {c: new_types[c] for c in shared if c not in key}
+            diff = replace(diff, shifts=column_shifts(connection, old, new, columns))
             if comparable:
-                counts, samples = _diff_rows(connection, old, new, key, kept)
+                counts, samples = _diff_rows(connection, old, new, key, shared)
                 changes: dict[str, Any] = {f"rows_{kind}": counts[kind] for kind in _KINDS}
-                found = replace(found, **changes, samples=samples)
-    return found
+                diff = replace(diff, **changes, samples=samples)
+    return diff
 
 
 def _types(snapshot: Snapshot) -> dict[str, str]:
@@ -158,16 +158,16 @@ def _diff_rows(
     )
     for view, snapshot in (("old", old), ("new", new)):
         _view(connection, view, snapshot, f"{names}, hash({values}) AS digest")
-    found = connection.execute(f"SELECT {kind} AS kind, count(*) {join} GROUP BY kind").fetchall()
-    counts = {**dict.fromkeys(_KINDS, 0), **{k: n for k, n in found if k}}
+    groups = connection.execute(f"SELECT {kind} AS kind, count(*) {join} GROUP BY kind").fetchall()
+    counts = {**dict.fromkeys(_KINDS, 0), **{k: n for k, n in groups if k}}
     samples = {}
-    for wanted in _KINDS:
-        if counts[wanted]:
+    for change in _KINDS:
+        if counts[change]:
             rows = connection.execute(
                 f"SELECT {names} {join} WHERE {kind} = ? ORDER BY {names} LIMIT {_SAMPLES}",
-                [wanted],
+                [change],
             ).fetchall()
-            samples[wanted] = [dict(zip(key, row, strict=True)) for row in rows]
+            samples[change] = [dict(zip(key, row, strict=True)) for row in rows]
     return counts, samples
 
 

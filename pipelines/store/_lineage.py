@@ -23,12 +23,12 @@ def builds_of(files: LocalFiles, layout: Layout) -> Alternatives:
     There can be several: when a changed input doesn't change the output, the snapshot stays
     and only a build record is added. A snapshot that is not in the store has none.
     """
-    known: dict[tuple[str, str], list[dict[str, str]]] = {}
+    builds: dict[tuple[str, str], list[dict[str, str]]] = {}
 
     def alternatives(dataset: str, version: str) -> list[dict[str, str]]:
-        if (dataset, version) not in known:
-            known[dataset, version] = _read_builds(files, layout, dataset, version)
-        return known[dataset, version]
+        if (dataset, version) not in builds:
+            builds[dataset, version] = _read_builds(files, layout, dataset, version)
+        return builds[dataset, version]
 
     return alternatives
 
@@ -36,10 +36,10 @@ def builds_of(files: LocalFiles, layout: Layout) -> Alternatives:
 def _read_builds(
     files: LocalFiles, layout: Layout, dataset: str, version: str
 ) -> list[dict[str, str]]:
-    found: list[tuple[str, dict[str, str]]] = []
+    builds: list[tuple[str, dict[str, str]]] = []
     try:
         manifest = open_snapshot(files, layout.snapshot(dataset, version)).manifest
-        found.append((manifest.created_at, manifest.inputs))
+        builds.append((manifest.created_at, manifest.inputs))
     except IntegrityError:
         return []
     folder = layout.builds(dataset)
@@ -50,10 +50,10 @@ def _read_builds(
             continue
         inputs = record.get("inputs")
         if record.get("version") == version and isinstance(inputs, dict):
-            found.append((str(record.get("created_at")), inputs))
-    found.sort(key=lambda f: f[0], reverse=True)
+            builds.append((str(record.get("created_at")), inputs))
+    builds.sort(key=lambda f: f[0], reverse=True)
     unique: list[dict[str, str]] = []
-    for _, inputs in found:
+    for _, inputs in builds:
         if inputs not in unique:
             unique.append(inputs)
     return unique
@@ -72,23 +72,23 @@ def resolve_lineage(
     """
     lineage: dict[str, str] = {}
     cohorts: dict[str, dict[str, str]] = {"": {}}
-    for snapshot in (part for whole in pinned for part in whole.snapshots):
+    for snapshot in (part for table in pinned for part in table.snapshots):
         other = lineage.setdefault(snapshot.dataset, snapshot.version)
         if other != snapshot.version:
             lines = [f"{snapshot.dataset} is pinned as {other} and {snapshot.version}"]
             return lineage, lines, {}
         cohort = split_cohort(snapshot.dataset)[1]
         cohorts.setdefault(cohort, {})[snapshot.dataset] = snapshot.version
-    whole = cohorts.pop("")
-    solution = _solve(lineage, list(whole.items()), alternatives)
+    base = cohorts.pop("")
+    solution = _solve(lineage, list(base.items()), alternatives)
     if solution is None:
-        return lineage, _contradictions(lineage, whole, alternatives), {}
+        return lineage, _contradictions(lineage, base, alternatives), {}
     lineage = solution
     differing: dict[str, list[str]] = {}
     for cohort, parts in cohorts.items():
         solution = _solve(lineage, list(parts.items()), alternatives)
         if solution is None:
-            differing[cohort] = _contradictions(lineage, whole | parts, alternatives)
+            differing[cohort] = _contradictions(lineage, base | parts, alternatives)
         else:
             lineage = solution
     # A cohort of personas alone agrees with everything, and says nothing of the scores.
@@ -96,7 +96,7 @@ def resolve_lineage(
     for cohort in cohorts.keys() - differing.keys():
         tables -= {split_cohort(name)[0] for name in cohorts[cohort]}
     if tables:
-        return lineage, list(dict.fromkeys(line for one in differing.values() for line in one)), {}
+        return lineage, list(dict.fromkeys(line for why in differing.values() for line in why)), {}
     return lineage, [], differing
 
 
@@ -113,9 +113,9 @@ def _solve(
             continue  # an original file, or a dataset of another store
         if len(fitting) > 1:
             for inputs in fitting:
-                found = _solve(*_take(inputs, chosen, waiting), alternatives)
-                if found is not None:
-                    return found
+                solution = _solve(*_take(inputs, chosen, waiting), alternatives)
+                if solution is not None:
+                    return solution
             return None
         chosen, waiting = _take(fitting[0], chosen, waiting)
     return chosen

@@ -80,20 +80,20 @@ def _needed(files: LocalFiles, layout: Layout) -> set[tuple[str, str]]:
         if name.endswith(".json"):
             release = find_release(layout.home, layout.releases / name)
             waiting += release.lineage.items()
-            locks = [one for table in release.tables.values() for one in table.snapshots]
+            locks = [lock for table in release.tables.values() for lock in table.snapshots]
             waiting += [(lock.dataset, lock.version) for lock in locks]
     for name in files.names(layout.refs):
         path = layout.refs / name
         if path.is_file() and (version := read_version(files, path)) is not None:
             waiting.append((name.removesuffix(".json"), version))
-    alternatives, found = builds_of(files, layout), set()
+    alternatives, needed = builds_of(files, layout), set()
     while waiting:
-        one = waiting.pop()
-        if one not in found:
-            found.add(one)
+        pair = waiting.pop()
+        if pair not in needed:
+            needed.add(pair)
             # All builds that gave this content: a later release may be explained by any of them.
-            waiting += [i for inputs in alternatives(*one) for i in inputs.items()]
-    return found
+            waiting += [i for inputs in alternatives(*pair) for i in inputs.items()]
+    return needed
 
 
 def collect_garbage(
@@ -117,18 +117,18 @@ def collect_garbage(
     ):
         needed = _needed(files, layout)
         before = datetime.now(UTC) - grace
-        found: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
+        versions: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
         cohorts: dict[bool, Cohorts] = {True: set(), False: set()}
         for dataset, version in _versions(files, layout):
             folder = layout.snapshot(dataset, version)
             keep = (dataset, version) in needed or _recent(files, layout, dataset, folder, before)
             if before_removal is not None:
                 table, cohort = split_cohort(dataset)
-                named = {cohort} if cohort else _cohorts(files, folder, kept=keep)
-                cohorts[keep] |= {(table, one) for one in named}
-            found[keep].append((dataset, version))
-        kept_bytes = sum(_bytes(layout.snapshot(*one)) for one in found[True])
-        unneeded = [(*one, _bytes(layout.snapshot(*one))) for one in found[False]]
+                named = {cohort} if cohort else _cohorts(files, folder, needed=keep)
+                cohorts[keep] |= {(table, name) for name in named}
+            versions[keep].append((dataset, version))
+        kept_bytes = sum(_bytes(layout.snapshot(*pair)) for pair in versions[True])
+        unneeded = [(*pair, _bytes(layout.snapshot(*pair))) for pair in versions[False]]
         if before_removal is not None:
             before_removal(cohorts[True], cohorts[False])
         if not dry_run and unneeded:
@@ -144,14 +144,14 @@ def collect_garbage(
                     files.remove(layout.checks(dataset, version))
             finally:
                 staging.drop()
-    return Garbage(tuple(unneeded), len(found[True]), kept_bytes, removed=not dry_run)
+    return Garbage(tuple(unneeded), len(versions[True]), kept_bytes, removed=not dry_run)
 
 
 def _bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
 
 
-def _cohorts(files: LocalFiles, folder: Path, *, kept: bool) -> set[str]:
+def _cohorts(files: LocalFiles, folder: Path, *, needed: bool) -> set[str]:
     """Cohorts of a version from before they were snapshots; ``""`` is a table without any.
 
     Those of a damaged one that is kept must be known.
@@ -159,7 +159,7 @@ def _cohorts(files: LocalFiles, folder: Path, *, kept: bool) -> set[str]:
     try:
         return {entry.cohort or "" for entry in open_snapshot(files, folder).manifest.files}
     except IntegrityError:
-        if kept:
+        if needed:
             raise
         return set()
 
@@ -209,7 +209,7 @@ def backup(files: LocalFiles, layout: Layout, target: Path) -> Backup:
         with mutex(layout.versions_lock, timeout=PATIENCE):
             small = [layout.format, *_files(layout.refs), *_files(layout.releases)]
             read = {path: path.read_bytes() for path in small if path.exists()}
-            needed = {one for one in _needed(files, layout) if layout.snapshot(*one).is_dir()}
+            needed = {pair for pair in _needed(files, layout) if layout.snapshot(*pair).is_dir()}
         for dataset, version in sorted(needed):
             for path in _files(layout.snapshot(dataset, version)):
                 add_file(path)
@@ -307,15 +307,15 @@ def restore(archive: Path, home: Path) -> Backup:
         if not layout.format.exists():
             raise StoreError("not a backup of a home", where=str(archive))
         check_format(files)
-        found = list(_versions(files, layout))
-        for dataset, version in found:
+        versions = list(_versions(files, layout))
+        for dataset, version in versions:
             snapshot = open_snapshot(files, layout.snapshot(dataset, version))
             snapshot.verify()
             for path in snapshot.path.iterdir():
                 path.chmod(0o444)
             progress.add(snapshot.bytes)
-        needed = {one for one in _needed(files, layout) if not one[0].startswith("file:")}
-        if missing := sorted(needed - set(found)):
+        needed = {pair for pair in _needed(files, layout) if not pair[0].startswith("file:")}
+        if missing := sorted(needed - set(versions)):
             raise IntegrityError(
                 f"the backup lacks {len(missing)} versions, such as {'@'.join(missing[0])}",
                 where=str(archive),
@@ -324,4 +324,4 @@ def restore(archive: Path, home: Path) -> Backup:
         releases = [name for name in files.names(layout.releases) if name.endswith(".json")]
         for name in releases:
             find_release(folder, layout.releases / name).card()
-    return Backup(len(releases), len(found), count, size)
+    return Backup(len(releases), len(versions), count, size)

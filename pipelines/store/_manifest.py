@@ -51,8 +51,8 @@ class FileEntry:
         >>> FileEntry("part-books-2_00000.parquet", "", 0, 1).cohort
         'books-2'
         """
-        found = _COHORT_PART.fullmatch(self.name)
-        return found[1] if found else None
+        match = _COHORT_PART.fullmatch(self.name)
+        return match[1] if match else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Manifest:
         try:
             content = orjson.loads(data)
             digest = content.pop("digest")
-            made = cls(
+            manifest = cls(
                 **{
                     **content,
                     "files": tuple(FileEntry(**f) for f in content["files"]),
@@ -110,15 +110,15 @@ class Manifest:
                 where=str(where),
                 hint="remove its folder and build the table again",
             ) from None
-        if digest != _digest(content) or made.version != content_version(
-            made.dataset, made.schema, made.files
+        if digest != _digest(content) or manifest.version != content_version(
+            manifest.dataset, manifest.schema, manifest.files
         ):
             raise IntegrityError(
                 "the manifest was changed after it was written",
                 where=str(where),
                 hint="remove its folder and build the table again",
             )
-        return made
+        return manifest
 
 
 def content_version(

@@ -66,8 +66,8 @@ def push_release(release: Release, target: ObjectPath) -> Pushed:
                 # The manifest of the first push stays. It may hold other times: the lock has its
                 # hash.
                 pushed.append(open_snapshot(remote, folder))
-            whole = union(snapshot.dataset, pushed) if snapshot.parts else pushed[0]
-            tables[name] = lock_table(whole)
+            table = union(snapshot.dataset, pushed) if snapshot.parts else pushed[0]
+            tables[name] = lock_table(table)
     card = remote.put_new(layout.card(release.name, release.version), release.card().encode())
     lock = replace(release, tables=tables, card_sha256=hashlib.sha256(card).hexdigest())
     remote.put_new(layout.release(release.name, release.version), lock.to_json())

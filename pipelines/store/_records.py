@@ -25,14 +25,14 @@ def check_format(files: Files) -> None:
     record = read_record(files, path)
     if record is None:
         return
-    found = record.get("format")
-    if not isinstance(found, int):
+    number = record.get("format")
+    if not isinstance(number, int):
         raise IntegrityError(
             "the record names no format", where=str(path), hint="restore it from a copy"
         )
-    if found > FORMAT:
+    if number > FORMAT:
         raise StoreError(
-            f"the store is of format {found}, and this version knows formats up to {FORMAT}",
+            f"the store is of format {number}, and this version knows formats up to {FORMAT}",
             where=str(files.root),
             hint="use the version that wrote it or a newer one, or another UNDERSTUDY_HOME",
         )
@@ -59,12 +59,12 @@ def read_record(files: Files, path: Path) -> dict[str, Any] | None:
     if data is None:
         return None
     try:
-        found = orjson.loads(data)
+        record = orjson.loads(data)
     except orjson.JSONDecodeError:
-        found = None
-    if not isinstance(found, dict):
+        record = None
+    if not isinstance(record, dict):
         raise IntegrityError("not a JSON object", where=str(path), hint="remove the damaged file")
-    return found
+    return record
 
 
 def read_version(files: Files, path: Path) -> str | None:

@@ -173,7 +173,7 @@ class Release:
         try:
             content = orjson.loads(data)
             digest = content.pop("digest")
-            made = cls(
+            release = cls(
                 **{
                     **content,
                     "tables": {n: TableLock.from_json(t) for n, t in content["tables"].items()},
@@ -187,11 +187,11 @@ class Release:
             )
         except (ValueError, TypeError, KeyError, AttributeError):
             raise IntegrityError("the lock file is damaged", where=str(path), hint=_HINT) from None
-        if digest != _digest(content) or made.with_version().version != made.version:
+        if digest != _digest(content) or release.with_version().version != release.version:
             raise IntegrityError(
                 "the lock file was changed after it was published", where=str(path), hint=_HINT
             )
-        return made
+        return release
 
 
 def lock_table(snapshot: Snapshot) -> TableLock:
@@ -232,16 +232,16 @@ def find_release(home: Path, reference: str | Path) -> Release:
         return _open_lock(home, path)
     if text == "latest":
         return _newest(home)
-    name, _, wanted = text.partition("@")
+    name, _, version = text.partition("@")
     check_release_name(name)
-    if wanted in {"", "latest"}:
-        found = latest_release(home, name)
-        if found is None:
+    if version in {"", "latest"}:
+        latest = latest_release(home, name)
+        if latest is None:
             raise _unknown(home, text)
-        return found
+        return latest
     layout, files = Layout(home), open_files(home)
     parsed = [_LOCK_FILE.fullmatch(n) for n in files.names(layout.releases)]
-    versions = [m[2] for m in parsed if m and m[1] == name and m[2].startswith(wanted)]
+    versions = [m[2] for m in parsed if m and m[1] == name and m[2].startswith(version)]
     if len(versions) != 1:
         raise _unknown(home, text, len(versions))
     return _open_lock(home, layout.release(name, versions[0]))
@@ -257,15 +257,15 @@ def latest_release(home: Path, name: str) -> Release | None:
 def list_releases(home: Path, name: str | None = None) -> list[Release]:
     """All releases (of a name), oldest first; damaged lock files are left out."""
     layout, files = Layout(home), open_files(home)
-    found = []
+    releases = []
     for file in files.names(layout.releases):
         parsed = _LOCK_FILE.fullmatch(file)
         if parsed and name in {None, parsed[1]}:
             try:
-                found.append(_open_lock(home, layout.releases / file))
+                releases.append(_open_lock(home, layout.releases / file))
             except IntegrityError:
                 continue
-    return sorted(found, key=lambda r: (r.created_at, r.name, r.version))
+    return sorted(releases, key=lambda r: (r.created_at, r.name, r.version))
 
 
 def _newest(home: Path) -> Release:
@@ -277,10 +277,10 @@ def _newest(home: Path) -> Release:
     for name in names:
         record: Mapping[str, Any] = read_record(files, folder / f"{name}.json") or {}
         moved.append((str(record.get("moved_at", "")), name))
-    found = latest_release(home, max(moved)[1]) if moved else None
-    if found is None:
+    newest = latest_release(home, max(moved)[1]) if moved else None
+    if newest is None:
         raise _unknown(home, "latest")
-    return found
+    return newest
 
 
 def _open_lock(home: Path, path: Path) -> Release:
@@ -300,22 +300,22 @@ def _open_lock(home: Path, path: Path) -> Release:
     return release
 
 
-def _unknown(home: Path, wanted: str, matches: int = 0) -> ReleaseError:
+def _unknown(home: Path, reference: str, matches: int = 0) -> ReleaseError:
     releases = list_releases(home)
-    known = [str(r) for r in releases]
-    name, _, version = wanted.partition("@")
+    published = [str(r) for r in releases]
+    name, _, version = reference.partition("@")
     near = difflib.get_close_matches(name, sorted({r.name for r in releases}), n=1)
-    if not known:
+    if not published:
         hint = "publish one: understudy run"
     elif near and near[0] != name:
         hint = f"did you mean {near[0]}{f'@{version}' if version else ''}?"
     else:
-        hint = f"published: {', '.join(known[-5:])}"
+        hint = f"published: {', '.join(published[-5:])}"
     return ReleaseError(
-        f"{matches or 'no'} releases match {wanted!r}",
+        f"{matches or 'no'} releases match {reference!r}",
         where=str(home),
         hint=hint,
-        details={"published": known},
+        details={"published": published},
     )
 
 

@@ -57,7 +57,7 @@ def column_shifts(
     Columns of numbers, truth values, and texts or lists of texts with few values; others are
     left out.
     """
-    found = []
+    shifts = []
     for column, kind in columns.items():
         if kind.startswith(_NUMBERS):
             shift = _of_numbers(connection, old, new, column)
@@ -66,8 +66,8 @@ def column_shifts(
         else:
             shift = None
         if shift is not None:
-            found.append(shift)
-    return tuple(sorted(found, key=lambda s: (-s.psi, s.column)))
+            shifts.append(shift)
+    return tuple(sorted(shifts, key=lambda s: (-s.psi, s.column)))
 
 
 def stability_index(before: Sequence[float], after: Sequence[float]) -> float:
@@ -178,7 +178,7 @@ def causes(a: Release, b: Release) -> dict[str, tuple[str, ...]]:
     sides = [
         (release, builds_of(LocalFiles(release.home), Layout(release.home))) for release in (a, b)
     ]
-    known: dict[str, tuple[str, ...]] = {}
+    traced: dict[str, tuple[str, ...]] = {}
 
     def inputs_of(side: int, dataset: str) -> dict[str, str]:
         release, alternatives = sides[side]
@@ -188,25 +188,25 @@ def causes(a: Release, b: Release) -> dict[str, tuple[str, ...]]:
         return {}
 
     def trace(dataset: str) -> tuple[str, ...]:
-        if dataset in known:
-            return known[dataset]
-        known[dataset] = ()  # inputs have no cycles; this ends a damaged record's
+        if dataset in traced:
+            return traced[dataset]
+        traced[dataset] = ()  # inputs have no cycles; this ends a damaged record's
         old, new = a.lineage.get(dataset), b.lineage.get(dataset)
         if old is None or new is None:
             table, cohort = split_cohort(dataset)
             named = f"{table}: cohort {cohort}" if cohort else table
-            found = [f"{named} is {'new' if old is None else 'gone'}"]
+            reasons = [f"{named} is {'new' if old is None else 'gone'}"]
         elif dataset.startswith("file:"):
-            found = [f"{dataset} {old[:16]} → {new[:16]}"]
+            reasons = [f"{dataset} {old[:16]} → {new[:16]}"]
         else:
             names = sorted({**inputs_of(0, dataset), **inputs_of(1, dataset)})
             changed = [n for n in names if a.lineage.get(n) != b.lineage.get(n)]
-            found = [reason for name in changed for reason in trace(name)]
-            found += _own_changes(dataset, a, b)
-            if not found:
-                found = [f"{dataset} {old} → {new} (no change of its inputs is recorded)"]
-        known[dataset] = tuple(dict.fromkeys(found))
-        return known[dataset]
+            reasons = [reason for name in changed for reason in trace(name)]
+            reasons += _own_changes(dataset, a, b)
+            if not reasons:
+                reasons = [f"{dataset} {old} → {new} (no change of its inputs is recorded)"]
+        traced[dataset] = tuple(dict.fromkeys(reasons))
+        return traced[dataset]
 
     differing = [n for n in {**a.lineage, **b.lineage} if a.lineage.get(n) != b.lineage.get(n)]
     return {dataset: trace(dataset) for dataset in sorted(differing)}
@@ -224,11 +224,11 @@ def _own_changes(dataset: str, a: Release, b: Release) -> list[str]:
         )
     except IntegrityError:
         return []
-    found = []
+    changes = []
     if old.code_version != new.code_version:
-        found.append(f"{dataset}: code {old.code_version} → {new.code_version}")
+        changes.append(f"{dataset}: code {old.code_version} → {new.code_version}")
     before, after = (_flat(side.config) for side in (old, new))
-    return found + [
+    return changes + [
         f"{dataset}: {key} {_short(before.get(key))} → {_short(after.get(key))}"
         for key in sorted({**before, **after})
         if before.get(key) != after.get(key)

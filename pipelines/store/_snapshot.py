@@ -60,11 +60,11 @@ class Snapshot:
         """Cohorts of personas that it has rows of."""
         from pipelines.cohorts import cohort_of
 
-        if named := {split_cohort(one.dataset)[1] for one in self.snapshots} - {""}:
+        if named := {split_cohort(part.dataset)[1] for part in self.snapshots} - {""}:
             return named
         # Written before a cohort was a snapshot.
-        found = self.scan().select(cohort_of().alias("cohort")).unique().collect(engine="streaming")
-        return set(found["cohort"])
+        frame = self.scan().select(cohort_of().alias("cohort")).unique().collect(engine="streaming")
+        return set(frame["cohort"])
 
     def of_cohort(self, cohort: str) -> pl.LazyFrame:
         """A lazy frame of one cohort's rows, whose other files are not opened."""
@@ -88,9 +88,9 @@ class Snapshot:
 
     def arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows (of the named columns, else StoreError) as an Arrow table."""
-        known = None if columns is None else self._known(columns)
+        names = None if columns is None else self._known(columns)
         with self.place.reading(self.path):
-            return self.arrow_dataset().to_table(columns=known)
+            return self.arrow_dataset().to_table(columns=names)
 
     def arrow_dataset(self) -> pads.Dataset:
         """The files as one Arrow dataset, for streaming and filters."""
@@ -123,39 +123,39 @@ class Snapshot:
         """All faults that :meth:`verify` could find."""
         if self.parts:
             return [problem for part in self.parts for problem in part.problems()]
-        found = []
+        faults = []
         manifest = self.path / MANIFEST
         try:
             data = self.place.read(manifest)
             if data is None:
-                found.append(self._damaged("the manifest is missing", manifest))
+                faults.append(self._damaged("the manifest is missing", manifest))
             elif Manifest.from_json(data, manifest) != self.manifest:
-                found.append(
+                faults.append(
                     self._damaged("the manifest has changed since it was opened", manifest)
                 )
         except IntegrityError as error:
-            found.append(error)
+            faults.append(error)
         except StoreError as error:
-            found.append(self._damaged(error.what, manifest))
+            faults.append(self._damaged(error.what, manifest))
         for entry in self.manifest.files:
             file = self.place.part(self.path, entry)
             try:
                 digest = self.place.digest(file)
             except StoreError as error:
-                found.append(self._damaged(error.what, file))
+                faults.append(self._damaged(error.what, file))
             else:
                 if digest is None:
-                    found.append(self._damaged("a file is missing", file))
+                    faults.append(self._damaged("a file is missing", file))
                 elif digest != entry.sha256:
-                    found.append(self._damaged("the content is not what was committed", file))
+                    faults.append(self._damaged("the content is not what was committed", file))
             add(entry.bytes)
         listed = {f.name for f in self.manifest.files}
-        found += [
+        faults += [
             self._damaged("a file that was never committed", self.path / name)
             for name in self.place.names(self.path)
             if name.endswith(".parquet") and name not in listed
         ]
-        return found
+        return faults
 
     def _known(self, columns: Sequence[str]) -> list[str]:
         names = [c["name"] for c in self.manifest.schema]

@@ -259,27 +259,27 @@ class Store:
         import polars as pl
 
         dataset = before.dataset
-        made, schema = before.manifest, contract_of(dataset).polars_schema()
+        manifest, schema = before.manifest, contract_of(dataset).polars_schema()
         columns = before.scan().collect_schema()
         new = [pl.lit(None, kind).alias(n) for n, kind in schema.items() if n not in columns]
         for cohort in sorted(before.cohorts()):
             facts = {
                 name: value[cohort]
-                for name, value in made.stats.items()
+                for name, value in manifest.stats.items()
                 if isinstance(value, Mapping) and cohort in value
             }
-            whole = {name: value for name, value in made.stats.items() if name not in facts}
+            shared = {name: value for name, value in manifest.stats.items() if name not in facts}
             with self.write(
                 cohort_dataset(dataset, cohort),
-                code_version=made.code_version,
-                config=made.config.get("cohorts", {}).get(cohort, made.config),
-                inputs=made.inputs,
-                run_id=made.run_id,
+                code_version=manifest.code_version,
+                config=manifest.config.get("cohorts", {}).get(cohort, manifest.config),
+                inputs=manifest.inputs,
+                run_id=manifest.run_id,
             ) as writer:
                 rows = before.of_cohort(cohort).with_columns(new).select(*schema)
                 for frame in rows.collect_batches(maintain_order=True):
                     writer.append(frame)
-                writer.note(**whole, **{OF_COHORT: facts})
+                writer.note(**shared, **{OF_COHORT: facts})
 
     # -- reading snapshots -------------------------------------------------------------------
 
@@ -321,32 +321,32 @@ class Store:
         """
         folder = self._layout.data / check_dataset_name(dataset)
         names = [n for n in self.files.names(folder) if _VERSION.fullmatch(n)]
-        found = [n for n in names if version and n.startswith(version)]
-        if len(found) != 1:
+        matches = [n for n in names if version and n.startswith(version)]
+        if len(matches) != 1:
             raise StoreError(
-                f"{len(found) or 'no'} versions of {dataset} match {version!r}",
+                f"{len(matches) or 'no'} versions of {dataset} match {version!r}",
                 where=str(folder),
                 hint=f"known: {', '.join(names[:8]) or 'none'}",
             )
-        return open_snapshot(self.files, folder / found[0])
+        return open_snapshot(self.files, folder / matches[0])
 
     def datasets(self) -> list[str]:
         """Names of the datasets that have a current version."""
         names = self.files.names(self._layout.refs)
-        found = (split_cohort(n.removesuffix(".json"))[0] for n in names if n.endswith(".json"))
-        return list(dict.fromkeys(found))
+        tables = (split_cohort(n.removesuffix(".json"))[0] for n in names if n.endswith(".json"))
+        return list(dict.fromkeys(tables))
 
     def versions(self, dataset: str) -> list[str]:
         """The whole versions of a dataset, oldest first; damaged ones are left out."""
         folder = self._layout.data / check_dataset_name(dataset)
-        found = []
+        opened = []
         for name in self.files.names(folder):
             if _VERSION.fullmatch(name):
                 try:
-                    found.append(open_snapshot(self.files, folder / name))
+                    opened.append(open_snapshot(self.files, folder / name))
                 except IntegrityError:
                     continue
-        return [s.version for s in sorted(found, key=lambda s: (s.manifest.created_at, s.version))]
+        return [s.version for s in sorted(opened, key=lambda s: (s.manifest.created_at, s.version))]
 
     def find_build(self, dataset: str, build_key: str) -> Snapshot | None:
         """Snapshot of an earlier build of the same code, configuration and inputs, if whole.
@@ -366,9 +366,9 @@ class Store:
         """The tables of an equal build by dataset, or None if one is missing or may not be used."""
         if not build.reusable:
             return None
-        found = {d: self.find_build(d, build.key) for d in build.datasets}
-        whole = {d: snapshot for d, snapshot in found.items() if snapshot is not None}
-        return whole if len(whole) == len(found) else None
+        candidates = {d: self.find_build(d, build.key) for d in build.datasets}
+        usable = {d: snapshot for d, snapshot in candidates.items() if snapshot is not None}
+        return usable if len(usable) == len(candidates) else None
 
     def build(self, build: Build, *, run_id: str | None = None) -> dict[str, Snapshot]:
         """Make the tables of an equal build current, or make and commit them together.
@@ -376,13 +376,13 @@ class Store:
         Returns the snapshot of each table by dataset: the current one, unless its facts say that
         it is withheld. Errors are those of :meth:`commit`; then none of the tables is replaced.
         """
-        found = self.find(build)
-        if found is not None:
+        existing = self.find(build)
+        if existing is not None:
             return {
                 d: snapshot
                 if WITHHELD in snapshot.manifest.stats
                 else self.point(d, snapshot.version)
-                for d, snapshot in found.items()
+                for d, snapshot in existing.items()
             }
         writers: list[SnapshotWriter] = []
         try:
@@ -492,21 +492,21 @@ class Store:
         checks: dict[str, dict[str, CheckRecord]] = {}
         for dataset in sorted({*unions, *required, *lineage}):
             version = unions.get(dataset, lineage.get(dataset))
-            wanted = set(required.get(dataset, ()))
+            expected = set(required.get(dataset, ()))
             if version is None:
                 problems.append(f"{dataset}: checks are required of it, but nothing pinned uses it")
                 continue
             if dataset.startswith("file:"):
                 continue
-            found = read_checks(self.files, self._layout, dataset, version)
+            records = read_checks(self.files, self._layout, dataset, version)
             problems += [
-                f"{dataset}: {c} did not run on {version}" for c in sorted(wanted - set(found))
+                f"{dataset}: {c} did not run on {version}" for c in sorted(expected - set(records))
             ]
             problems += [
-                f"{dataset}: {c.name} failed on {version}" for c in found.values() if c.blocks
+                f"{dataset}: {c.name} failed on {version}" for c in records.values() if c.blocks
             ]
-            if found:
-                checks[dataset] = found
+            if records:
+                checks[dataset] = records
         for dataset in unions:
             reasons = {c: v for c, v in differing.items() if cohort_dataset(dataset, c) in lineage}
             if reasons:

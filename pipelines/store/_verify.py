@@ -87,7 +87,7 @@ def verify_release(release: Release, *, lineage: bool = False) -> VerifyReport:
 
 def _upstream(release: Release) -> list[Path]:
     """Folders of the snapshots that a release was made from and does not pin."""
-    pinned = {one.dataset for table in release.tables.values() for one in table.snapshots}
+    pinned = {lock.dataset for table in release.tables.values() for lock in table.snapshots}
     layout = Layout(release.home)
     return [
         layout.snapshot(dataset, version)
@@ -106,8 +106,8 @@ def _unlinked(release: Release) -> Iterator[str]:
         for cohort in checks[COHORT_LINEAGE].details["cohorts"]
     }
     for dataset, version in sorted(release.lineage.items()):
-        known = dataset.startswith("file:") or dataset in differing
-        recorded = [] if known else builds(dataset, version)
+        exempt = dataset.startswith("file:") or dataset in differing
+        recorded = [] if exempt else builds(dataset, version)
         # A snapshot that can't be opened has no builds, and is a problem of its own.
         if recorded and not any(inputs.items() <= release.lineage.items() for inputs in recorded):
             yield (

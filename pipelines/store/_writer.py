@@ -388,7 +388,7 @@ class SnapshotWriter:
             )
         entries = (*self._open().finish(), *sorted(self._attached, key=lambda e: e.name))
         schema = self._described()
-        made = self._provenance
+        provenance = self._provenance
         manifest = Manifest(
             dataset=self.dataset,
             version=content_version(self.dataset, schema, entries),
@@ -396,12 +396,12 @@ class SnapshotWriter:
             bytes=sum(e.bytes for e in entries),
             files=entries,
             schema=schema,
-            code_version=made.code_version,
-            config=made.config,
-            inputs=made.inputs,
+            code_version=provenance.code_version,
+            config=provenance.config,
+            inputs=provenance.inputs,
             build_key=self._build_key,
             created_at=now(),
-            run_id=made.run_id,
+            run_id=provenance.run_id,
             stats=dict(self._stats),
             key=tuple(self.contract.key),
         )
@@ -463,23 +463,23 @@ class SnapshotWriter:
 
     def _record_build(self) -> None:
         path = self._layout.build(self.dataset, self._build_key)
-        made = self._provenance
+        provenance = self._provenance
         record = {
             "dataset": self.dataset,
             "version": self.snapshot.version,
             "build_key": self._build_key,
-            "code_version": made.code_version,
-            "config": made.config,
-            "inputs": made.inputs,
-            "run_id": made.run_id,
+            "code_version": provenance.code_version,
+            "config": provenance.config,
+            "inputs": provenance.inputs,
+            "run_id": provenance.run_id,
             "created_at": now(),
             "stats": self._stats,
         }
         try:
-            known = read_version(self._files, path)
+            recorded = read_version(self._files, path)
         except IntegrityError:
-            known = None  # a damaged record is replaced
-        if known != self.snapshot.version:
+            recorded = None  # a damaged record is replaced
+        if recorded != self.snapshot.version:
             self._files.put(path, pretty_json(record))
 
     def _point(self) -> None:

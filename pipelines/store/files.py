@@ -105,10 +105,10 @@ def full_disk_errors(where: Path) -> Iterator[None]:
     except UnderstudyError:
         raise
     except Exception as error:
-        known = full_disk_error(error, where)
-        if known is None:
+        full = full_disk_error(error, where)
+        if full is None:
             raise
-        raise known from error
+        raise full from error
 
 
 def full_disk_error(fault: BaseException | str, where: Path) -> StoreError | None:
@@ -128,9 +128,9 @@ def full_disk_error(fault: BaseException | str, where: Path) -> StoreError | Non
     elif isinstance(fault, OSError):
         number = fault.errno if fault.errno in _FULL else None
     else:
-        known = full_disk_error(str(fault), where)
+        by_text = full_disk_error(str(fault), where)
         cause = fault.__cause__ or fault.__context__
-        return known or (full_disk_error(cause, where) if cause else None)
+        return by_text or (full_disk_error(cause, where) if cause else None)
     return None if number is None else _full(number, where)
 
 
@@ -274,14 +274,14 @@ class LocalFiles:
 
     def sizes(self, folder: Path) -> dict[str, int]:
         """Size (bytes) of each file in a folder by name; empty if it does not exist."""
-        found = {}
+        sizes = {}
         for name in self.names(folder):
             # It may be removed in between, or be a dangling link.
             with suppress(OSError):
                 status = (folder / name).stat()
                 if stat.S_ISREG(status.st_mode):
-                    found[name] = status.st_size
-        return found
+                    sizes[name] = status.st_size
+        return sizes
 
     def digest(self, path: Path) -> str | None:
         """SHA-256 (hex) of a file, or None if there is none; StoreError if it can't be read."""

@@ -140,10 +140,10 @@ def _try_lock(descriptor: int, path: Path, *, shared: bool = False) -> bool:
 def _read_holder(descriptor: int) -> dict[str, Any]:
     """Record of the holder; empty if it has not finished writing."""
     try:
-        found = orjson.loads(os.pread(descriptor, 4096, 0))
+        record = orjson.loads(os.pread(descriptor, 4096, 0))
     except orjson.JSONDecodeError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return record if isinstance(record, dict) else {}
 
 
 def _describe(holder: dict[str, Any]) -> str:

@@ -102,19 +102,19 @@ def table(lines: Sequence[Sequence[object]], *, numeric: Sequence[int] = ()) -> 
 def page(studies: Mapping[str, Study], *, release: str, title: str) -> str:
     """One HTML page that needs nothing else: each study's section, its pictures on top."""
     sections = []
-    whole = html_page(title, "", {})
+    document = html_page(title, "", {})
     for name, study in studies.items():
-        whole = html_page(
+        document = html_page(
             title,
             markdown(study, release=release),
             {f"{name}, {key}": png for key, png in study.pictures.items()},
         )
-        body = whole[whole.index("<body>") + 6 : whole.rindex("</body>")]
+        body = document[document.index("<body>") + 6 : document.rindex("</body>")]
         sections.append(f"<section id='{html.escape(name)}'>{body}</section>")
     links = " · ".join(
         f"<a href='#{html.escape(name)}'>{html.escape(name)}</a>" for name in studies
     )
-    head = whole[: whole.index("<body>") + 6]
+    head = document[: document.index("<body>") + 6]
     return f"{head}<nav>{links}</nav>{''.join(sections)}</body></html>\n"
 
 

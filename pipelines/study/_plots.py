@@ -112,23 +112,23 @@ def _panel(axes: Any, series: Mapping[str, Points], names: Sequence[str], *, lin
     at = {p: float(p) if numeric else float(n) for n, p in enumerate(places)}
     width = 0.8 / max(len(series), 1)
     for n, (name, points) in enumerate(series.items()):
-        known = {p: v for p, v in points.items() if v is not None and not np.isnan(_value(v))}
-        values = [_value(v) for v in known.values()]
-        ends = [_ends(v) for v in known.values()]
+        valid = {p: v for p, v in points.items() if v is not None and not np.isnan(_value(v))}
+        values = [_value(v) for v in valid.values()]
+        ends = [_ends(v) for v in valid.values()]
         off = [
             [max(v - low, 0.0) for v, (low, _) in zip(values, ends, strict=True)],
             [max(high - v, 0.0) for v, (_, high) in zip(values, ends, strict=True)],
         ]
         turn, place = divmod(names.index(name), len(COLOURS))
         colour = COLOURS[place]
-        ranged = any(isinstance(v, Figure) for v in known.values())
+        ranged = any(isinstance(v, Figure) for v in valid.values())
         if lines:
-            x = [at[p] for p in known]
+            x = [at[p] for p in valid]
             error = off if ranged and len(series) <= MAX_BANDS else None
             axes.errorbar(x, values, yerr=error, marker="o", capsize=2, color=colour, label=name,
                           linestyle=STYLES[turn % len(STYLES)])  # fmt: skip
             continue
-        x = [at[p] + (n + 0.5) * width - 0.4 for p in known]
+        x = [at[p] + (n + 0.5) * width - 0.4 for p in valid]
         axes.bar(x, values, width, yerr=off if ranged else None, color=colour, label=name,
                  error_kw={"elinewidth": 0.8, "capsize": 2})  # fmt: skip
     if not numeric:

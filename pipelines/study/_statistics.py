@@ -83,9 +83,9 @@ def mean_with_interval(values: Any, weights: Any) -> Figure:
 
 def interval(value: float, drawn: npt.ArrayLike) -> Figure:
     """A value with the 95 % percentiles of its draws, widened to it; NaN draws are left out."""
-    known = np.asarray(drawn, np.float64)
-    known = known[~np.isnan(known)]
-    low, high = np.quantile(known, [0.025, 0.975]) if len(known) else (value, value)
+    valid = np.asarray(drawn, np.float64)
+    valid = valid[~np.isnan(valid)]
+    low, high = np.quantile(valid, [0.025, 0.975]) if len(valid) else (value, value)
     return Figure(value, min(float(low), value), max(float(high), value))
 
 
@@ -106,6 +106,17 @@ def pooled(owner: npt.ArrayLike, columns: list[Floats], of: Callable[[Floats], F
     return interval(float(of(sums.sum(axis=1)[:, None])[0]), drawn)
 
 
+def pooled_mean(
+    owner: npt.ArrayLike, values: Floats, of: Callable[[Floats], Floats] = np.asarray
+) -> Figure:
+    """A function of the mean over all rows, with a bootstrap interval over their owners.
+
+    >>> pooled_mean([0, 0, 1], np.array([1.0, 2.0, 6.0])).value
+    3.0
+    """
+    return pooled(owner, [values, np.ones(len(values))], lambda s: of(s[0] / s[1]))
+
+
 @lru_cache(maxsize=16)
 def _weights(units: int) -> Any:
     return user_weights(units, RESAMPLES, 0)
@@ -117,11 +128,11 @@ def mean_figure(values: npt.ArrayLike) -> Figure | None:
     >>> mean_figure([1.0, 1.0, float("nan")])
     Figure(value=1.0, low=1.0, high=1.0, by_seed=(), seed_low=None, seed_high=None)
     """
-    known = np.asarray(values, np.float64)
-    known = known[~np.isnan(known)]
-    if not len(known):
+    valid = np.asarray(values, np.float64)
+    valid = valid[~np.isnan(valid)]
+    if not len(valid):
         return None
-    mean = mean_with_interval(known, _weights(len(known)))
+    mean = mean_with_interval(valid, _weights(len(valid)))
     # Resampled means of equal values differ from theirs in the last bit.
     return Figure(mean.value, min(mean.low, mean.value), max(mean.high, mean.value))
 
@@ -166,7 +177,7 @@ def paired_permutation(left: Any, right: Any, seed: int = 0) -> float:
     def difference(a: Any, b: Any, axis: int) -> Any:
         return (a - b).sum(axis=axis)
 
-    found = stats.permutation_test(
+    test = stats.permutation_test(
         sides,
         difference,
         permutation_type="samples",
@@ -174,7 +185,7 @@ def paired_permutation(left: Any, right: Any, seed: int = 0) -> float:
         n_resamples=FLIPS,
         rng=np.random.default_rng(seed),
     )
-    return float(found.pvalue)
+    return float(test.pvalue)
 
 
 def false_discovery(ps: Sequence[float]) -> list[float]:
@@ -186,7 +197,7 @@ def false_discovery(ps: Sequence[float]) -> list[float]:
     from scipy import stats
 
     values = np.array(ps, dtype=np.float64)
-    known = ~np.isnan(values)
-    if known.any():
-        values[known] = stats.false_discovery_control(values[known])
+    valid = ~np.isnan(values)
+    if valid.any():
+        values[valid] = stats.false_discovery_control(values[valid])
     return [float(v) for v in values]

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 import polars.selectors as cs
 
 from pipelines.errors import ReleaseError
 from pipelines.study._statistics import (
     Figure,
+    Floats,
     false_discovery,
     mean_figure,
     paired_permutation,
+    pooled,
+    summed,
     unit_figures,
     unit_means,
 )
@@ -220,6 +225,7 @@ class Study:
         names: Sequence[str] | None = None,
         n: int | None = None,
         least: tuple[str, int, str] | None = None,
+        sampled: bool | None = None,
         note: str = "",
         measure: str = "",
     ) -> Row:
@@ -241,9 +247,11 @@ class Study:
         n
             Units (count); by default those of ``values``.
         least
-            What is counted, how many a row needs, and what to do. With fewer, a row of a language
-            model, whose sample is small by choice, has no figures and a note; any other raises
-            TooFew.
+            What is counted, how many a row needs, and what to do. With fewer, a row of a sample
+            has no figures and a note; any other raises TooFew.
+        sampled
+            Whether the row is of a sample that is small by choice; by default, rows of a language
+            model are.
         note, measure
             See :class:`Row`.
         """
@@ -258,7 +266,7 @@ class Study:
             try:
                 self.require(what, n or 0, needed, hint, of=", ".join(v for v in labels if v))
             except TooFew as few:
-                if source != "model":
+                if not (source == "model" if sampled is None else sampled):
                     raise
                 figures, note, values = dict.fromkeys(figures or self.figures), few.what, None
         row = Row(named, source, dict(figures or {}), n, note, measure, values)
@@ -289,6 +297,27 @@ class Study:
                 Comparison(left.title, right.title, figure, difference, p, both.height)
             )
 
+    def compare_pooled(
+        self,
+        left: str,
+        right: str,
+        figure: str,
+        owner: npt.ArrayLike,
+        values: tuple[Floats, Floats],
+        of: Callable[[Floats], Floats] = np.asarray,
+    ) -> None:
+        """Add the difference of a function of two means over the same rows, by titles of rows.
+
+        ``owner`` is the unit of each row, ``values`` those of both sides, of shape (rows,) each.
+        The interval draws units, and the test exchanges the sums of units.
+        """
+        difference = pooled(
+            owner, [*values, np.ones(len(values[0]))], lambda s: of(s[0] / s[2]) - of(s[1] / s[2])
+        )
+        sums = summed(owner, values[0]), summed(owner, values[1])
+        p = paired_permutation(*sums, seed=self.seed)
+        self.comparisons.append(Comparison(left, right, figure, difference, p, len(sums[0])))
+
     def against(self, *figures: str, rows: Sequence[Row] | None = None, **changed: str) -> None:
         """Compare every row that has one of the figures with its :meth:`control`.
 
@@ -301,12 +330,12 @@ class Study:
 
     def control(self, row: Row, changed: Mapping[str, str]) -> Row | None:
         """The first row with the changed labels that else has the labels of a row; None without."""
-        wanted = {**row.labels, **changed}
+        labels = {**row.labels, **changed}
         return next(
             (
                 other
                 for other in self.rows
-                if other.has(changed) and all(wanted.get(k) == v for k, v in other.labels.items())
+                if other.has(changed) and all(labels.get(k) == v for k, v in other.labels.items())
             ),
             None,
         )

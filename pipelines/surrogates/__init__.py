@@ -1,6 +1,14 @@
 """Surrogates of raters: learned from stored scores, judged on held-out pairs."""
 
-from pipelines.surrogates._build import Taught, Teacher, save_surrogate, teach, teacher_of
+from pipelines.surrogates._build import (
+    RECIPE,
+    Recipe,
+    Taught,
+    Teacher,
+    save_surrogate,
+    teach,
+    teacher_of,
+)
 from pipelines.surrogates._fidelity import FIGURES, compare
 from pipelines.surrogates._learn import Fit, Pairs, fit_pairs
 
@@ -10,8 +18,10 @@ CODE_VERSION = "2"
 __all__ = [
     "CODE_VERSION",
     "FIGURES",
+    "RECIPE",
     "Fit",
     "Pairs",
+    "Recipe",
     "Taught",
     "Teacher",
     "compare",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -123,6 +123,25 @@ def teacher_of(scores: pl.DataFrame, *, rater: str | None, error_budget: float) 
     return Teacher(replay.of, replay.scale, rows.drop("place"), target, metadata)
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """Size of a surrogate, and what is held out of its training."""
+
+    #: Factors of personas and items (count).
+    rank: int = 32
+    #: Passes over the pairs at most (count).
+    sweeps: int = 15
+    #: Shares of personas and of items, by hash, whose pairs are all held out.
+    hold_out_personas: float = 0.1
+    hold_out_items: float = 0.05
+    #: Seed of the held-out sets and the visits.
+    seed: int = 29
+
+
+#: The recipe of the stage.
+RECIPE = Recipe()
+
+
 def teach(
     teacher: Teacher,
     *,
@@ -133,6 +152,7 @@ def teach(
     item_embeddings: pl.DataFrame | None = None,
     persona_embeddings: pl.DataFrame | None = None,
     ask: Callable[[], Rater] | None = None,
+    recipe: Recipe = RECIPE,
 ) -> Taught:
     """Learn a surrogate and judge it on pairs that it has not seen.
 
@@ -155,10 +175,10 @@ def teach(
     pairs = _pairs(teacher, frames)
     learned, usable = np.ones(len(pairs), bool), np.ones(len(pairs), bool)
     sides, columns = [], []
-    shares = settings.hold_out_personas, settings.hold_out_items
+    shares = recipe.hold_out_personas, recipe.hold_out_items
     for n, (rows, share) in enumerate(zip((pairs.person, pairs.item), shares, strict=True)):
         rated = np.unique(rows)
-        chance = uniform(settings.seed, hashes[n][rated], _HELD)
+        chance = uniform(recipe.seed, hashes[n][rated], _HELD)
         held = rated[np.argsort(chance, kind="stable")][: round(share * len(rated))]
         # Columns and text components are of those that are learned from.
         sides.append(side_of(frames[n][np.setdiff1d(rated, held).tolist()], vectors[n]))
@@ -172,24 +192,24 @@ def teach(
             where="preference_scores",
             hint="personas and items need genres or text vectors",
         )
-    chance = uniform(settings.seed, combine(hashes[0][pairs.person], hashes[1][pairs.item]), _PAIR)
+    chance = uniform(recipe.seed, combine(hashes[0][pairs.person], hashes[1][pairs.item]), _PAIR)
     learned = (learned & (chance >= _HELD_PAIRS))[usable]
     pairs = pairs.take(usable)
     train = pairs.take(learned)
-    fit = fit_pairs(train, *columns, rank=settings.rank, sweeps=settings.sweeps, seed=settings.seed)
+    fit = fit_pairs(train, *columns, rank=recipe.rank, sweeps=recipe.sweeps, seed=recipe.seed)
     for n, (rows, values, weights) in enumerate(
         (
             (train.person, fit.people, fit.people_weights),
             (train.item, fit.things, fit.things_weights),
         )
     ):
-        own = np.unique(rows)
-        frame = frames[n][own.tolist()]
+        distinct = np.unique(rows)
+        frame = frames[n][distinct.tolist()]
         sides[n] = replace(
             sides[n],
             ids=np.array(frame[id_column(frame)].to_list()),
             digests=stated_digests(frame),
-            values=values[own],
+            values=values[distinct],
             weights=weights,
         )
     metadata = {
@@ -200,7 +220,7 @@ def teach(
             "personas": len(sides[0].ids),
             "items": len(sides[1].ids),
         },
-        "settings": settings.identity_values(),
+        "settings": {**settings.identity_values(), **asdict(recipe)},
     }
     model = SurrogateModel(teacher.scale, sides[0], sides[1], fit.anchor, metadata=metadata)
 
@@ -218,9 +238,9 @@ def teach(
         given = published.rate(judged.person, judged.item)
         floor = baseline(train, judged, name, model.scale)
         answers = given.expected, given.probabilities
-        fidelity += compare(name, judged, answers, floor, model.scale, seed=settings.seed)
+        fidelity += compare(name, judged, answers, floor, model.scale, seed=recipe.seed)
     if settings.rounds:
-        model, more = _rounds(model, bound, teacher, ask, frames, train, settings)
+        model, more = _rounds(model, bound, teacher, ask, frames, train, settings, recipe)
         fidelity += more
     model = replace(model, metadata={**metadata, "fidelity": fidelity})
     return Taught(model, pl.DataFrame(fidelity, infer_schema_length=None), fit.course)
@@ -230,15 +250,15 @@ def _pairs(teacher: Teacher, frames: Sequence[pl.DataFrame]) -> Pairs:
     rows = []
     for frame in frames:
         key = id_column(frame)
-        known = frame.select(key).with_row_index("row")
-        found = teacher.rows.join(known, on=key, how="left", maintain_order="left")
-        if found["row"].null_count():
+        numbers = frame.select(key).with_row_index("row")
+        joined = teacher.rows.join(numbers, on=key, how="left", maintain_order="left")
+        if joined["row"].null_count():
             raise ContractError(
-                f"{found['row'].null_count():,} scores whose {key} is not in the table",
-                where=f"preference_scores: {found.filter(pl.col('row').is_null())[key][0]}",
+                f"{joined['row'].null_count():,} scores whose {key} is not in the table",
+                where=f"preference_scores: {joined.filter(pl.col('row').is_null())[key][0]}",
                 hint="score again with the present tables",
             )
-        rows.append(found["row"].cast(pl.Int64).to_numpy())
+        rows.append(joined["row"].cast(pl.Int64).to_numpy())
     return Pairs(rows[0], rows[1], teacher.target)
 
 
@@ -250,6 +270,7 @@ def _rounds(
     frames: Sequence[pl.DataFrame],
     train: Pairs,
     settings: SurrogateSettings,
+    recipe: Recipe,
 ) -> tuple[SurrogateModel, list[dict[str, Any]]]:
     """The model after rounds in which the teacher rates states that a policy on it visits.
 
@@ -272,11 +293,11 @@ def _rounds(
         answering = bind(rater, *frames)
         people, things = np.unique(train.person), np.unique(train.item)
         ids = frames[0]["persona_id"].gather(people)
-        order = np.argsort(uniform(settings.seed, hash_ids(ids), _VISITOR), kind="stable")
+        order = np.argsort(uniform(recipe.seed, hash_ids(ids), _VISITOR), kind="stable")
         left_out = people[order[: round(_JUDGED * len(people))]]
         states: list[tuple[Any, ...]] = []
         for number in range(settings.rounds):
-            rng = np.random.default_rng((settings.seed, number))
+            rng = np.random.default_rng((recipe.seed, number))
             visits = max(1, settings.visited // _STEPS)
             who = people[rng.permutation(np.resize(np.arange(len(people)), visits))]
             published = bound(model)
@@ -296,7 +317,7 @@ def _rounds(
             (given.expected, given.probabilities),
             (plain.expected, plain.probabilities),
             model.scale,
-            seed=settings.seed,
+            seed=recipe.seed,
         )
     finally:
         if (close := getattr(rater, "close", None)) is not None:
@@ -328,9 +349,9 @@ def _visit(
         chosen = np.where(rng.random(len(who)) < _RANDOM, 0, chosen)
         item = slate[np.arange(len(who)), chosen]
         if step:
-            asked = teacher.rate(who, item, past[:, :step], ratings[:, :step])
-            ok = np.array(asked.status) == OK
-            states.append((who[ok], item[ok], past[ok], ratings[ok], asked.probabilities[ok]))
+            answers = teacher.rate(who, item, past[:, :step], ratings[:, :step])
+            ok = np.array(answers.status) == OK
+            states.append((who[ok], item[ok], past[ok], ratings[ok], answers.probabilities[ok]))
         batch = surrogate.rate(who, item, past, ratings)
         past[:, step], ratings[:, step] = item, batch.sample(rng.random(len(who)))
     return states
@@ -339,8 +360,8 @@ def _visit(
 def save_surrogate(taught: Taught, folder: Path) -> list[Path]:
     """Write the files of a surrogate: arrays, metadata with fidelity, and a card."""
     files = taught.model.save(folder)
-    made = taught.model.metadata
-    teacher, counts = made["teacher"], made["counts"]
+    metadata = taught.model.metadata
+    teacher, counts = metadata["teacher"], metadata["counts"]
     below = [kind for kind in KINDS if not taught.model.beats_floor(kind)]
     histories = (
         "It was also asked about states with memories, whose effect is learned."

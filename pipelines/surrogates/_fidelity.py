@@ -36,8 +36,8 @@ def baseline(train: Pairs, judged: Pairs, kind: str, scale: RatingScale) -> tupl
         sums = np.stack(
             [np.bincount(rows[name][0], column, size[name]) for column in train.target.T], axis=1
         )
-        own = sums / np.maximum(count[name], 1)[:, None]
-        return np.where(count[name][:, None] > 0, own, overall)[rows[name][1]]
+        averages = sums / np.maximum(count[name], 1)[:, None]
+        return np.where(count[name][:, None] > 0, averages, overall)[rows[name][1]]
 
     if kind == KINDS[3]:
         shares = np.broadcast_to(overall, judged.target.shape)
@@ -47,8 +47,8 @@ def baseline(train: Pairs, judged: Pairs, kind: str, scale: RatingScale) -> tupl
         above = train.target @ scale.answers - level
         for _ in range(_PASSES):
             for name, other in (("person", "item"), ("item", "person")):
-                rest = np.bincount(rows[name][0], above - effect[other][rows[other][0]], size[name])
-                effect[name] = rest / np.maximum(count[name], 1)
+                gaps = np.bincount(rows[name][0], above - effect[other][rows[other][0]], size[name])
+                effect[name] = gaps / np.maximum(count[name], 1)
         both = level + effect["person"][judged.person] + effect["item"][judged.item]
         return np.clip(both, scale.low, scale.high), shares
     else:
@@ -101,17 +101,17 @@ def compare(
             "ndcg@10": _mean(weights, by_persona[1]),
         }
 
-    own, other = resampled(answers), resampled(floor)
+    predicted, other = resampled(answers), resampled(floor)
     rows = []
     for figure in FIGURES:
         row: dict[str, Any] = {"kind": kind, "figure": figure}
         for name, values in (
-            ("value", own[figure]),
+            ("value", predicted[figure]),
             ("floor", other[figure]),
-            ("difference", own[figure] - other[figure]),
+            ("difference", predicted[figure] - other[figure]),
         ):
-            known = values[1:][~np.isnan(values[1:])]
-            ends = np.quantile(known, [0.025, 0.975]) if len(known) else (np.nan, np.nan)
+            valid = values[1:][~np.isnan(values[1:])]
+            ends = np.quantile(valid, [0.025, 0.975]) if len(valid) else (np.nan, np.nan)
             prefix = "" if name == "value" else f"{name}_"
             numbers = zip((name, f"{prefix}low", f"{prefix}high"), (values[0], *ends), strict=True)
             row |= {key: None if np.isnan(v) else float(v) for key, v in numbers}
@@ -137,9 +137,9 @@ def _by_persona(person: Ints, truth: Floats, expected: Floats, low: float) -> Fl
 
 def _mean(weights: Floats, values: Floats) -> Floats:
     """Weighted means of the values that are numbers, for every row of weights."""
-    known = ~np.isnan(values)
-    count = weights[:, known].sum(axis=1)
-    return np.where(count > 0, weights[:, known] @ values[known] / np.maximum(count, 1), np.nan)
+    valid = ~np.isnan(values)
+    count = weights[:, valid].sum(axis=1)
+    return np.where(count > 0, weights[:, valid] @ values[valid] / np.maximum(count, 1), np.nan)
 
 
 def fidelity_markdown(table: pl.DataFrame) -> str:

@@ -144,13 +144,13 @@ def fit_pairs(
     course: list[float] = []
     for sweep in range(sweeps):
         goal, weight = goals(fit.cuts()[train.person], train.target)
-        own, spreads[0] = _half(
+        persona_values, spreads[0] = _half(
             fit.things, train.item, train.person, weight, goal, noise, means[0], spreads[0]
         )
         values, spreads[1] = _half(
-            own, train.person, train.item, weight, goal, noise, means[1], spreads[1]
+            persona_values, train.person, train.item, weight, goal, noise, means[1], spreads[1]
         )
-        fit = Fit(np.hstack([own, fit.people[:, width:]]), values, fit.people_weights,
+        fit = Fit(np.hstack([persona_values, fit.people[:, width:]]), values, fit.people_weights,
                   fit.things_weights, fit.anchor)  # fmt: skip
         fit.people[:, width:] = _gaps(fit, train)
         predicted, fit.people_weights = _regressed(people, fit.people, train.person)
@@ -192,7 +192,7 @@ def _start(train: Pairs, people: Floats, things: Floats, rank: int, rng: Any) ->
 
 
 def _half(
-    others: Floats, other: Ints, own: Ints, weight: Floats, goal: Floats, noise: float,
+    others: Floats, other: Ints, owner: Ints, weight: Floats, goal: Floats, noise: float,
     mean: Floats, spread: Floats,
 ) -> tuple[Floats, Floats]:  # fmt: skip
     """Values of one side given the other, and the variances of their prior for the next sweep.
@@ -200,15 +200,15 @@ def _half(
     Rows without pairs get ``mean``, that of the prior; ``spread`` is its variance.
     """
     values, variance = mean.copy(), np.zeros(len(spread))
-    order = np.argsort(own, kind="stable")
-    rated, first = np.unique(own[order], return_index=True)
+    order = np.argsort(owner, kind="stable")
+    rated, first = np.unique(owner[order], return_index=True)
     for n, rows in zip(rated.tolist(), np.split(order, first[1:]), strict=True):
         design = others[other[rows]]
-        rest = goal[rows] - design[:, 0]
+        residual = goal[rows] - design[:, 0]
         design[:, 0] = 1.0
         weighted = design * (weight[rows, None] / noise)
         inverse = np.linalg.inv(design.T @ weighted + np.diag(1 / spread))
-        values[n] = inverse @ (weighted.T @ rest + mean[n] / spread)
+        values[n] = inverse @ (weighted.T @ residual + mean[n] / spread)
         variance += np.diag(inverse)
     apart = ((values - mean)[rated] ** 2).mean(axis=0)
     return values, np.maximum(apart + variance / len(rated), _VARIANCE)
@@ -233,8 +233,8 @@ def _regressed(facts: Floats, values: Floats, rows: Ints) -> tuple[Floats, Float
     """Values of every row by ridge regression on facts of `rows`, and its weights."""
     from sklearn.linear_model import RidgeCV
 
-    own = np.unique(rows)
-    ridge = RidgeCV(_PENALTIES, alpha_per_target=True).fit(facts[own], values[own])
+    distinct = np.unique(rows)
+    ridge = RidgeCV(_PENALTIES, alpha_per_target=True).fit(facts[distinct], values[distinct])
     weights = np.vstack([np.atleast_2d(ridge.coef_).T, ridge.intercept_])
     return facts @ weights[:-1] + weights[-1], weights
 
@@ -249,10 +249,10 @@ def fit_memory(
     the two features of the memories for a strength of shrinkage, of shape (n, 2).
     """
     goal, weight = goals(cuts, target)
-    root, found = np.sqrt(weight), []
+    root, fits = np.sqrt(weight), []
     for strength in _STRENGTHS:
-        told = surplus(strength)
-        effect, *_ = np.linalg.lstsq(root[:, None] * told, root * (goal - location))
-        error = float((weight * (goal - location - told @ effect) ** 2).sum())
-        found.append((error, Memory(float(effect[0]), float(effect[1]), strength)))
-    return min(found, key=lambda one: one[0])[1]
+        features = surplus(strength)
+        effect, *_ = np.linalg.lstsq(root[:, None] * features, root * (goal - location))
+        error = float((weight * (goal - location - features @ effect) ** 2).sum())
+        fits.append((error, Memory(float(effect[0]), float(effect[1]), strength)))
+    return min(fits, key=lambda candidate: candidate[0])[1]

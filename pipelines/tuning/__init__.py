@@ -3,18 +3,27 @@
 from pipelines.tuning._examples import MIN_RATINGS, HeldOut, rating_examples, training_rows
 from pipelines.tuning._files import calibrate_model, save_model
 from pipelines.tuning._judge import Judged, check_predictable, judge_model
-from pipelines.tuning._recipe import Base, RatingModel, open_base, train_rating_model
+from pipelines.tuning._recipe import (
+    RECIPE,
+    Base,
+    RatingModel,
+    Recipe,
+    open_base,
+    train_rating_model,
+)
 from pipelines.tuning._scratch import make_model, tokenizer_of, train_tokenizer
 from pipelines.tuning._windows import CONTEXT, Prompts, Window, batch_of
 
 __all__ = [
     "CONTEXT",
     "MIN_RATINGS",
+    "RECIPE",
     "Base",
     "HeldOut",
     "Judged",
     "Prompts",
     "RatingModel",
+    "Recipe",
     "Window",
     "batch_of",
     "calibrate_model",

@@ -100,11 +100,11 @@ def training_rows(
 
 def training_stats(items: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """``item_id, train_ratings, train_mean_rating`` of all items, from training rows alone."""
-    found = rows.group_by("item_id").agg(
+    counts = rows.group_by("item_id").agg(
         train_ratings=pl.len().cast(pl.Int64), train_mean_rating=pl.col("rating").mean()
     )
-    whole = items.select("item_id").join(found, on="item_id", how="left", maintain_order="left")
-    return whole.with_columns(pl.col("train_ratings").fill_null(0))
+    stats = items.select("item_id").join(counts, on="item_id", how="left", maintain_order="left")
+    return stats.with_columns(pl.col("train_ratings").fill_null(0))
 
 
 def earlier_means(rows: pl.DataFrame) -> pl.DataFrame:
@@ -194,14 +194,14 @@ def rating_examples(
     lines = LineWriter(items, source, style)
     people = Describer(items, shown, source, style, seed)
     parts = [_training(shown, lines, people, window, cut, seed) for cut in range(cuts)]
-    asked = training_rows(interactions, splits, held_out, "validation").join(
+    targets = training_rows(interactions, splits, held_out, "validation").join(
         stats.select("item_id", raters="train_ratings", mean="train_mean_rating"),
         on="item_id",
         how="left",
         maintain_order="left",
     )
     trained = [pl.DataFrame(list(p), schema=SCHEMA, orient="row") for p in parts]
-    return pl.concat([*trained, asked_rows(final, asked, lines, history=history)])
+    return pl.concat([*trained, asked_rows(final, targets, lines, history=history)])
 
 
 class LineWriter:
@@ -212,17 +212,17 @@ class LineWriter:
         self._tables = {True: items, False: items.drop(votes)}
         self._row = {item: n for n, item in enumerate(items["item_id"])}
         self.source, self.style = source, style
-        self._made: dict[tuple[Any, ...], str] = {}
+        self._lines: dict[tuple[Any, ...], str] = {}
 
     def line(self, item: str, mean: float | None, raters: int, *, votes: bool = True) -> str:
         """The line of an item; ``mean`` of `raters` people is on the source's scale."""
         shown = None if mean is None else float(rescale(mean, self.source, self.style.scale))
         # Beyond a hundred raters the words are the same.
         key = (item, None if shown is None else round(shown, 6), min(raters, 100), votes)
-        if key not in self._made:
+        if key not in self._lines:
             row = self._tables[votes].row(self._row[item], named=True)
-            self._made[key] = item_block(row, self.style, mean=shown, raters=raters)
-        return self._made[key]
+            self._lines[key] = item_block(row, self.style, mean=shown, raters=raters)
+        return self._lines[key]
 
 
 class Describer:
@@ -248,8 +248,8 @@ class Describer:
         self._genres = dict(genres.iter_rows())
         self._middle = float(rows["rating"].mean())  # type: ignore[arg-type]
         self._range = source.high - source.low
-        own = rows.select("user_id", rest=self._rest(rows)).group_by("user_id")
-        lenient = own.agg(pl.col("rest").sum() / (pl.len() + _DAMPING))["rest"]
+        by_user = rows.select("user_id", rest=self._rest(rows)).group_by("user_id")
+        lenient = by_user.agg(pl.col("rest").sum() / (pl.len() + _DAMPING))["rest"]
         self._strict, self._kind = lenient.quantile(0.25) or 0.0, lenient.quantile(0.75) or 0.0
 
     def describe(self, people: Sequence[tuple[str, pl.DataFrame]]) -> list[dict[str, Any]]:
@@ -258,17 +258,17 @@ class Describer:
         People of fewer than five ratings, or of none with a genre, are an empty row.
         """
         tastes = [self._taste(rows) for _, rows in people]
-        told = [n for n, taste in enumerate(tastes) if taste is not None]
+        described = [n for n, taste in enumerate(tastes) if taste is not None]
         out: list[dict[str, Any]] = [{} for _ in people]
-        if not told:
+        if not described:
             return out
         numbers = np.array(
-            [int(combine(hash_text(people[n][0]), _ATTRIBUTES)) % 2**31 for n in told]
+            [int(combine(hash_text(people[n][0]), _ATTRIBUTES)) % 2**31 for n in described]
         )
         lists = load_lists(self._style.domain)
         drawn = sample_attributes(self._seed, "tuning", numbers, lists)
         stated = pl.DataFrame(
-            [tastes[n] for n in told],
+            [tastes[n] for n in described],
             schema={
                 "likes": pl.List(pl.String),
                 "dislikes": pl.List(pl.String),
@@ -284,7 +284,7 @@ class Describer:
         )
         texts = StatisticalWriter().write(rows)
         for n, row, text in zip(
-            told, rows.iter_rows(named=True), texts["description"], strict=True
+            described, rows.iter_rows(named=True), texts["description"], strict=True
         ):
             out[n] = {**row, "description": text}
         return out
@@ -298,14 +298,14 @@ class Describer:
     def _taste(self, rows: pl.DataFrame) -> tuple[list[str], list[str], str] | None:
         if rows.height < _DESCRIBED:
             return None
-        rest = self._rest(rows).to_numpy()
-        leniency = float(rest.sum()) / (len(rest) + _DAMPING)
+        residual = self._rest(rows).to_numpy()
+        leniency = float(residual.sum()) / (len(residual) + _DAMPING)
         sums: dict[str, list[float]] = {}
-        for item, above in zip(rows["item_id"], rest - leniency, strict=True):
+        for item, above in zip(rows["item_id"], residual - leniency, strict=True):
             for genre in self._genres.get(item, ()):
-                one = sums.setdefault(genre, [0.0, 0.0])
-                one[0] += float(above)
-                one[1] += 1
+                tally = sums.setdefault(genre, [0.0, 0.0])
+                tally[0] += float(above)
+                tally[1] += 1
         surplus = sorted(((s / (n + _DAMPING), g) for g, (s, n) in sums.items()), reverse=True)
         if not surplus:
             return None
@@ -330,18 +330,18 @@ def _training(
 ) -> Iterator[Row]:
     """Windows of one cut; the first of a person is of a length of its own."""
     plan: list[tuple[str, pl.DataFrame, pl.DataFrame]] = []
-    for (user,), own in rows.group_by("user_id", maintain_order=True):
+    for (user,), part in rows.group_by("user_id", maintain_order=True):
         start = int(combine(seed, hash_text(str(user)), _CUT, cut)) % window
-        edges = sorted({0, *range(start, own.height, window)} - {own.height})
-        for n, (low, high) in enumerate(zip(edges, [*edges[1:], own.height], strict=True)):
-            plan.append((f"{cut}:{user}:{n}", own[low:high], own[:low]))
+        edges = sorted({0, *range(start, part.height, window)} - {part.height})
+        for n, (low, high) in enumerate(zip(edges, [*edges[1:], part.height], strict=True)):
+            plan.append((f"{cut}:{user}:{n}", part[low:high], part[:low]))
     described = people.describe([(name, before) for name, _, before in plan])
-    for (name, own, _), person in zip(plan, described, strict=True):
+    for (name, part, _), person in zip(plan, described, strict=True):
         number = hash_text(name)
         shows = SHOWS[int(combine(seed, number, _SHOWS)) % 3] if person else "history"
         votes = bool(combine(seed, number, _VOTES) % np.uint64(3))
         text = person_block(person, (), lines.style) if shows != "history" else ""
-        yield from _window(name, own, "train", shows, votes, text, lines)
+        yield from _window(name, part, "train", shows, votes, text, lines)
 
 
 def asked_rows(
@@ -362,14 +362,14 @@ def asked_rows(
     """
     before = dict(iter(known.group_by("user_id", maintain_order=True)))
     empty = known.clear()
-    own = list(asked.group_by("user_id", maintain_order=True))
-    texts = [""] * len(own)
+    by_person = list(asked.group_by("user_id", maintain_order=True))
+    texts = [""] * len(by_person)
     if people is not None:
-        told = people.describe([(str(key[0]), before.get(key, empty)) for key, _ in own])
-        texts = [person_block(row, (), lines.style) if row else "" for row in told]
+        personas = people.describe([(str(key[0]), before.get(key, empty)) for key, _ in by_person])
+        texts = [person_block(row, (), lines.style) if row else "" for row in personas]
 
     def rows() -> Iterator[Row]:
-        for (key, part), text in zip(own, texts, strict=True):
+        for (key, part), text in zip(by_person, texts, strict=True):
             past = before.get(key, empty).tail(history)
             name, shows = f"validation:{key[0]}", "history" if people is None else "description"
             yield from _window(name, past, "context", shows, votes, text, lines)
@@ -380,7 +380,7 @@ def asked_rows(
 
 def _window(
     name: str,
-    own: pl.DataFrame,
+    targets: pl.DataFrame,
     split: str,
     shows: str,
     votes: bool,
@@ -405,8 +405,8 @@ def _window(
             )
         ]
     digest = hashlib.sha256("".join(f"{line}\n" for line in start).encode())
-    columns = own.select("user_id", "item_id", "rating", "mean", pl.col("raters").fill_null(0))
-    after = [""] * own.height if alone else list(_after(own, source, style.scale))
+    columns = targets.select("user_id", "item_id", "rating", "mean", pl.col("raters").fill_null(0))
+    after = [""] * targets.height if alone else list(_after(targets, source, style.scale))
     for n, (user, item, rating, mean, raters) in enumerate(columns.iter_rows()):
         line = lines.line(item, mean, raters, votes=votes)
         value, given = _answer(rating, source, style.scale)

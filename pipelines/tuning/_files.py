@@ -19,10 +19,10 @@ from pipelines.tuning._recipe import RatingModel
 def calibrate_model(model: RatingModel, examples: pl.DataFrame) -> Calibration:
     """Fit a calibration on all validation examples."""
     rows = examples.filter(pl.col("split") != "train")
-    asked = rows.filter(split="validation")
+    targets = rows.filter(split="validation")
     scale = model.prompts.style.scale
-    answer = np.rint((asked["rating"].to_numpy() - scale.low) / scale.step).astype(np.int64)
-    user = np.unique(asked["user_id"].to_numpy(), return_inverse=True)[1]
+    answer = np.rint((targets["rating"].to_numpy() - scale.low) / scale.step).astype(np.int64)
+    user = np.unique(targets["user_id"].to_numpy(), return_inverse=True)[1]
     return fit_calibration(model.ask(rows), answer, user)
 
 

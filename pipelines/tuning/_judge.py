@@ -83,14 +83,14 @@ class Judged:
                 "|---|---|" + "--:|" * len(metrics),
             ]
             for predictor in rows["predictor"].unique(maintain_order=True):
-                own = {r["metric"]: r for r in rows.filter(predictor=predictor).to_dicts()}
+                values = {r["metric"]: r for r in rows.filter(predictor=predictor).to_dicts()}
                 cells = [
-                    f"{own[m]['value']:.4f} [{own[m]['low']:.4f}, {own[m]['high']:.4f}]"
-                    if m in own
+                    f"{values[m]['value']:.4f} [{values[m]['low']:.4f}, {values[m]['high']:.4f}]"
+                    if m in values
                     else "-"
                     for m in metrics
                 ]
-                kind = next(iter(own.values()))["kind"]
+                kind = next(iter(values.values()))["kind"]
                 lines.append(f"| {predictor} | {kind} | " + " | ".join(cells) + " |")
             lines.append("")
         return "\n".join(
@@ -160,16 +160,16 @@ def judge_model(
     stats = training_stats(items, train)
     nobody = HeldOut(frozenset(), frozenset())
     past = training_rows(interactions, splits, HeldOut(frozenset(), held_out.items))
-    asked = training_rows(interactions, splits, nobody, split)
+    targets = training_rows(interactions, splits, nobody, split)
     new_user = pl.col("user_id").is_in(sorted(held_out.users))
     new_item = pl.col("item_id").is_in(sorted(held_out.items))
     parts = {
-        "later": asked.filter(~new_user & ~new_item),
-        "new_users": asked.filter(new_user & ~new_item),
-        "new_items": asked.filter(~new_user & new_item),
+        "later": targets.filter(~new_user & ~new_item),
+        "new_users": targets.filter(new_user & ~new_item),
+        "new_items": targets.filter(~new_user & new_item),
     }
     parts["no_history"] = parts["later"]
-    known = splits.lazy().join(train.lazy().select("user_id", "item_id"), on=["user_id", "item_id"])
+    pairs = splits.lazy().join(train.lazy().select("user_id", "item_id"), on=["user_id", "item_id"])
     plain = items.drop([c for pair in PUBLIC_MEANS for c in pair[:2] if c in items.columns])
     statistical = {
         name: fit_statistical(
@@ -177,7 +177,7 @@ def judge_model(
             items=table,
             item_stats=stats,
             interactions=interactions,
-            splits=known,
+            splits=pairs,
             item_embeddings=item_embeddings,
             seed=seed,
         )
@@ -189,15 +189,15 @@ def judge_model(
         if not rows.height:
             continue
         cold = name == "no_history"
-        found: list[tuple[str, Predictions]] = []
+        predictions: list[tuple[str, Predictions]] = []
         fitted = _people(items, train, rows, source)
-        found += [
+        predictions += [
             ("baseline", predict_baseline(baseline, fitted, seed=seed))
             for baseline in (_BASELINES[:2] if cold else _BASELINES)
         ]
         shown = _people(items, past, rows, source)
         given_by = {k: ask_about(r, shown, histories=not cold) for k, r in statistical.items()}
-        found += [
+        predictions += [
             ("statistical", replace(answers.predictions, name=label))
             for label, answers in given_by.items()
         ]
@@ -214,12 +214,12 @@ def judge_model(
             )
             given = ask(examples)
             if votes:
-                found.append(("language model", _mapped(RAW, given, style.scale, source)))
+                predictions.append(("language model", _mapped(RAW, given, style.scale, source)))
             better = calibrate(given)
-            found.append(
+            predictions.append(
                 ("language model", _mapped(MODEL if votes else PLAIN, better, style.scale, source))
             )
-        frames.append(_figures(name, split, fitted, found, seed, resamples))
+        frames.append(_figures(name, split, fitted, predictions, seed, resamples))
     return Judged(pl.concat(frames))
 
 
@@ -237,9 +237,9 @@ def _with_means(rows: pl.DataFrame, stats: pl.DataFrame) -> pl.DataFrame:
 
 
 def _people(
-    items: pl.DataFrame, known: pl.DataFrame, asked: pl.DataFrame, source: RatingScale
+    items: pl.DataFrame, past: pl.DataFrame, rated: pl.DataFrame, source: RatingScale
 ) -> People:
-    users = sorted({*known["user_id"], *asked["user_id"]})
+    users = sorted({*past["user_id"], *rated["user_id"]})
     row = {item: n for n, item in enumerate(items["item_id"])}
 
     def human(rows: pl.DataFrame, names: list[str]) -> HumanRows:
@@ -251,35 +251,35 @@ def _people(
             rows["rating"].to_numpy(),
         )
 
-    return People(items, human(known, users), human(asked, sorted(set(asked["user_id"]))), source)
+    return People(items, human(past, users), human(rated, sorted(set(rated["user_id"]))), source)
 
 
 def _figures(
     name: str,
     split: str,
     people: People,
-    found: Sequence[tuple[str, Predictions]],
+    predictions: Sequence[tuple[str, Predictions]],
     seed: int,
     resamples: int,
 ) -> pl.DataFrame:
     truth = people.truth()
-    by_name = {p.name: p for _, p in found}
+    by_name = {p.name: p for _, p in predictions}
     options: dict[str, Any] = {"seed": seed, "resamples": resamples}
     rows: list[Mapping[str, Any]] = []
-    for kind, one in found:
-        figures = evaluate(one, truth, **options)
+    for kind, prediction in predictions:
+        figures = evaluate(prediction, truth, **options)
         for metric, other in _COMPARED:
-            if other in by_name and one.name != other:
-                figures[metric] = paired_difference(one, by_name[other], truth, **options)
-        if one.probabilities is not None and one.name != STATISTICAL:
+            if other in by_name and prediction.name != other:
+                figures[metric] = paired_difference(prediction, by_name[other], truth, **options)
+        if prediction.probabilities is not None and prediction.name != STATISTICAL:
             figures["nll_difference"] = paired_loss_difference(
-                one, by_name[STATISTICAL], truth, **options
+                prediction, by_name[STATISTICAL], truth, **options
             )
         rows += [
             {
                 "split": split,
                 "slice": name,
-                "predictor": one.name,
+                "predictor": prediction.name,
                 "kind": kind,
                 "metric": metric,
                 **figure,

@@ -60,8 +60,8 @@ class Base:
                 local_files_only=True,
                 use_safetensors=True,
             )
-        known = {name.rpartition(".")[2] for name, _ in model.named_modules()}
-        targets = [name for name in _ADAPTED if name in known]
+        names = {name.rpartition(".")[2] for name, _ in model.named_modules()}
+        targets = [name for name in _ADAPTED if name in names]
         if not targets:
             raise ConfigError(
                 f"the model has no matrix named {', '.join(_ADAPTED)}",
@@ -169,7 +169,7 @@ class RatingModel:
             raise ConfigError(
                 "a line is longer than the context",
                 where=f"{CONTEXT} tokens",
-                hint="lower tuning.window",
+                hint="take a smaller window in the recipe",
             )
         mass = out.sum(axis=1, keepdims=True)
         return out / mass, float(mass.mean())
@@ -185,6 +185,32 @@ def answer_logits(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Ten
     return logits[judged], labels[:, places][judged]
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """Sizes of examples and of a small model, and the rule of stopping."""
+
+    #: Shares of people and of items, by hash, that are in no training row.
+    hold_out_users: float = 0.1
+    hold_out_items: float = 0.05
+    #: Lines per training window and per history, 2-80 (count).
+    window: int = 56
+    #: Passes that cut the ratings into windows at different positions (count).
+    cuts: int = 6
+    #: Width, a multiple of 16, and layers (count) of a model that is trained from random weights.
+    width: int = 64
+    layers: int = 2
+    #: Validation ratings per evaluation, all those of sampled people (count, approximate).
+    looked_at: int = 2_000
+    #: Evaluations without a lower loss after which training stops (count).
+    patience: int = 4
+    #: Seed of windows, weights, order and dropout.
+    seed: int = 23
+
+
+#: The recipe of the stages.
+RECIPE = Recipe()
+
+
 def train_rating_model(
     examples: pl.DataFrame,
     style: PromptStyle,
@@ -192,6 +218,7 @@ def train_rating_model(
     folder: Path,
     *,
     base: Base | None = None,
+    recipe: Recipe = RECIPE,
 ) -> RatingModel:
     """Train a model on rating examples, from random weights or by LoRA on a base.
 
@@ -201,8 +228,8 @@ def train_rating_model(
         Rows of the `rating_examples` contract.
     style
         The style that they were made with.
-    settings
-        Sizes and schedule.
+    settings, recipe
+        Schedule, and sizes.
     folder
         For checkpoints: a run that was killed goes on from the last one.
     base
@@ -224,22 +251,22 @@ def train_rating_model(
         prompts = Prompts(tokenizer, answers, style, lists=True)
         model = make_model(
             tokenizer,
-            width=settings.width,
-            layers=settings.layers,
-            seed=settings.seed,
+            width=recipe.width,
+            layers=recipe.layers,
+            seed=recipe.seed,
             dropout=settings.dropout,
         )
     else:
-        prompts, model = base.prompts, base.model(settings.seed, settings.dropout)
+        prompts, model = base.prompts, base.model(recipe.seed, settings.dropout)
     data: list[Window] = []
     room = settings.steps * settings.batch * CONTEXT
-    for window in prompts.windows(_shuffled(rows, settings.seed)):
+    for window in prompts.windows(_shuffled(rows, recipe.seed)):
         data.append(window)
         room -= len(window.ids)
         if room < 0:
             break
-    course = _train(model, data, list(prompts.windows(_looked_at(examples, settings))), settings,
-                    folder)  # fmt: skip
+    course = _train(model, data, list(prompts.windows(_looked_at(examples, recipe))), settings,
+                    recipe, folder)  # fmt: skip
     if base is not None:
         model = model.merge_and_unload()
     tokens, targets = sum(len(w.ids) for w in data), sum(len(w.rows) for w in data)
@@ -251,6 +278,7 @@ def _train(
     data: Sequence[Window],
     validation: Sequence[Window],
     settings: TuningSettings,
+    recipe: Recipe,
     folder: Path,
 ) -> list[dict[str, float]]:
     """Train in place; the model ends with the best weights. Returns all evaluations."""
@@ -295,7 +323,7 @@ def _train(
         lr_scheduler_type="cosine",
         weight_decay=0.1,
         adam_beta2=0.98,
-        seed=settings.seed,
+        seed=recipe.seed,
         eval_strategy="steps",
         eval_steps=every,
         save_steps=every,
@@ -317,7 +345,7 @@ def _train(
         data_collator=batch_of,
         train_dataset=data,
         eval_dataset=validation,
-        callbacks=[Progress(), EarlyStoppingCallback(settings.patience)],
+        callbacks=[Progress(), EarlyStoppingCallback(recipe.patience)],
     )
     trainer.remove_callback(PrinterCallback)
     with no_progress_bars():
@@ -346,11 +374,11 @@ def _shuffled(rows: pl.DataFrame, seed: int) -> pl.DataFrame:
     return rows.join(places, on="window").sort("place", "position").drop("place")
 
 
-def _looked_at(examples: pl.DataFrame, settings: TuningSettings) -> pl.DataFrame:
+def _looked_at(examples: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
     """All validation ratings of people drawn by the seed."""
     rows = examples.filter(pl.col("split") != "train")
     counts = rows.filter(split="validation").group_by("window").len().sort("window")
-    counts = counts.sample(fraction=1, shuffle=True, seed=settings.seed)
-    kept = counts.filter(pl.col("len").cum_sum() <= settings.looked_at)["window"]
-    kept = kept if len(kept) else counts["window"].head(1)
-    return rows.filter(pl.col("window").is_in(kept.implode()))
+    counts = counts.sample(fraction=1, shuffle=True, seed=recipe.seed)
+    selected = counts.filter(pl.col("len").cum_sum() <= recipe.looked_at)["window"]
+    selected = selected if len(selected) else counts["window"].head(1)
+    return rows.filter(pl.col("window").is_in(selected.implode()))

@@ -56,31 +56,31 @@ def train_tokenizer(
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.Sequence(
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(_SPLIT), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
-    made.decoder = decoders.ByteLevel()
+    bpe.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=PIECES,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         special_tokens=[_PAD],
         show_progress=False,
     )
-    made.train_from_iterator(texts, trainer)
+    bpe.train_from_iterator(texts, trainer)
     low, high = round(scale.low * 10), round(scale.high * 10)
     means = [f"{n / 10:.1f}" for n in range(low, high + 1)]
     tenths = range(-round(10 * MAX_SURPLUS), round(10 * MAX_SURPLUS) + 1)
     added = [*_PHRASES, *(surplus_text(n / 10) for n in tenths), *titles]
-    made.add_tokens(
+    bpe.add_tokens(
         [AddedToken(t, normalized=False) for t in dict.fromkeys(added)]
         + [AddedToken(t, normalized=False, single_word=True) for t in (*scale.texts, *means)]
     )
     tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=made,
+        tokenizer_object=bpe,
         pad_token=_PAD,
         model_max_length=CONTEXT,
         clean_up_tokenization_spaces=False,
@@ -152,8 +152,8 @@ def _order_numbers(embeddings: Any, tokenizer: PreTrainedTokenizerFast) -> None:
 
     groups: dict[str, dict[int, float]] = {}
     for text, index in tokenizer.get_added_vocab().items():
-        if found := _NUMBER.fullmatch(text):
-            groups.setdefault(found[1], {})[index] = float(found[2])
+        if match := _NUMBER.fullmatch(text):
+            groups.setdefault(match[1], {})[index] = float(match[2])
     scale = embeddings.std()
     for _, numbers in sorted(groups.items()):
         value = torch.tensor(list(numbers.values()))

@@ -81,8 +81,8 @@ class Prompts:
                 half = part.height // 2
                 yield from self._asked(part[:half], part[half:], int(CONTEXT * _HISTORY))
             else:
-                known = part["split"] == "context"
-                yield from self._asked(part.filter(known), part.filter(~known), CONTEXT)
+                context = part["split"] == "context"
+                yield from self._asked(part.filter(context), part.filter(~context), CONTEXT)
 
     def prompt(self, person: str, line: str) -> list[int]:
         """Tokens of a prompt as it is served."""
@@ -110,20 +110,20 @@ class Prompts:
                 window.rows.append(starts[start])
         return window
 
-    def _asked(self, known: pl.DataFrame, asked: pl.DataFrame, room: int) -> Iterator[Window]:
-        scale, start = self.style.scale, asked["description"][0]
-        columns = known.select("line", "rating", "after").iter_rows()
+    def _asked(self, context: pl.DataFrame, targets: pl.DataFrame, room: int) -> Iterator[Window]:
+        scale, start = self.style.scale, targets["description"][0]
+        columns = context.select("line", "rating", "after").iter_rows()
         lines = [f"{line} -> {scale.text_of(r)}{after}" for line, r, after in columns]
         sizes = [len(encode(self.tokenizer, f"{line}\n")) for line in lines]
-        room -= _ROOM + len(self.prompt(start, asked["line"][0]))
+        room -= _ROOM + len(self.prompt(start, targets["line"][0]))
         while sizes and sum(sizes) > room:
             sizes.pop(0)
         person = "\n".join([start] * bool(start) + lines[len(lines) - len(sizes) :])
-        prompts = [self.prompt(person, line) for line in asked["line"]]
+        prompts = [self.prompt(person, line) for line in targets["line"]]
         # The last token of each is its own: there the answer is read.
         common = min(len(commonprefix(prompts)), min(map(len, prompts)) - 1)  # noqa: RUF071 (tokens)
         window, branch = Window(), 0
-        numbers = asked.select("rating", "number").iter_rows()
+        numbers = targets.select("rating", "number").iter_rows()
         for prompt, (rating, number) in zip(prompts, numbers, strict=True):
             if len(prompt) > CONTEXT:
                 continue

@@ -21,7 +21,7 @@ from pipelines.warehouse._builds import (
     up_to_date_outcomes,
 )
 from pipelines.warehouse._database import database_fault
-from pipelines.warehouse._environment import dbt_environment, dbt_vars
+from pipelines.warehouse._environment import TIER_ENDS, dbt_environment, dbt_vars
 from pipelines.warehouse._export import CODE_VERSION, MARTS, mart_build
 from pipelines.warehouse._layout import WarehouseLayout
 from pipelines.warehouse._links import SOURCES, link_sources, linked_sources
@@ -33,6 +33,7 @@ __all__ = [
     "GROUPS",
     "MARTS",
     "SOURCES",
+    "TIER_ENDS",
     "MartEvidence",
     "MartTest",
     "ModelView",

@@ -127,7 +127,7 @@ class Project:
 
     def members(self, group: str) -> list[str]:
         """Models and tests of a group."""
-        return sorted(key for key, own in self.groups.items() if own == group)
+        return sorted(key for key, name in self.groups.items() if name == group)
 
     def upstream(self, *keys: str) -> list[str]:
         """The nodes and everything that they are made from, sources too; parents first."""
@@ -289,7 +289,7 @@ def record_dbt_run(
     ran = {result["unique_id"]: result for result in results["results"]}
     variables = results.get("args", {}).get("vars") or {}
     groups = BuildRecords.load(layout.home).groups
-    for group in {own for key, own in project.groups.items() if key in ran}:
+    for group in {name for key, name in project.groups.items() if key in ran}:
         groups[group] = {
             **project.key(group, linked, variables),
             "place": sql_glob(layout.sources),
@@ -417,9 +417,9 @@ def mart_evidence(
             details={"tests": [{"name": t.name, "status": t.status} for t in stopping]},
         )
     node = records.nodes[key]
-    (own,) = (record for record in records.groups.values() if key in record["nodes"])
-    sources = {name: own["inputs"][name] for name in node["datasets"] if name in own["inputs"]}
-    return MartEvidence(str(node["relation"]), own["code"], own["vars"], sources, tests)
+    (build,) = (record for record in records.groups.values() if key in record["nodes"])
+    sources = {name: build["inputs"][name] for name in node["datasets"] if name in build["inputs"]}
+    return MartEvidence(str(node["relation"]), build["code"], build["vars"], sources, tests)
 
 
 def _check_key(
@@ -432,16 +432,16 @@ def _check_key(
     hint = "run dbt build with the variables of dbt_vars(settings)"
     now = _variables(group, variables)
     for name in sorted({*record["vars"], *now}):
-        built, wanted = (part.get(name, "the default") for part in (record["vars"], now))
-        if built != wanted:
+        built, expected = (part.get(name, "the default") for part in (record["vars"], now))
+        if built != expected:
             raise StoreError(
-                f"built with {name} = {built}, the settings say {wanted}", where=group, hint=hint
+                f"built with {name} = {built}, the settings say {expected}", where=group, hint=hint
             )
     for name in sorted({d for node in record["nodes"].values() for d in node["datasets"]}):
-        built, wanted = (part.get(name, "nothing") for part in (record["inputs"], linked))
-        if built != wanted:
+        built, expected = (part.get(name, "nothing") for part in (record["inputs"], linked))
+        if built != expected:
             raise StoreError(
-                f"built from {name}@{built}, but {wanted} is linked now", where=group, hint=hint
+                f"built from {name}@{built}, but {expected} is linked now", where=group, hint=hint
             )
 
 

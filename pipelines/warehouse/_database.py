@@ -115,11 +115,11 @@ def plain_rows(
     import duckdb
 
     try:
-        found = connection.execute(f"select * from {relation} limit {int(limit)}")  # noqa: S608
+        result = connection.execute(f"select * from {relation} limit {int(limit)}")  # noqa: S608
     except duckdb.CatalogException:
         return None
-    names = [column[0] for column in found.description or ()]
-    return [{n: _plain(v) for n, v in zip(names, row, strict=True)} for row in found.fetchall()]
+    names = [column[0] for column in result.description or ()]
+    return [{n: _plain(v) for n, v in zip(names, row, strict=True)} for row in result.fetchall()]
 
 
 def _plain(value: Any) -> Any:

@@ -60,6 +60,18 @@ def _jobs(layout: WarehouseLayout, limit: int) -> int:
     return 1 if rows * _ROW_BYTES > limit << 20 else _JOBS
 
 
+#: Tiers of human users (Agent4Rec 2.1.1 and its code, SimUSER 3.2.1 and appendix A): quantiles of
+#: users at which the low and the medium tier of activity and of both diversities end; those of the
+#: mean squared difference at which the high and the medium tier of conformity end; mean ratings
+#: (1-5) from which a user is moderately picky and not picky.
+TIER_ENDS = {
+    "activity": (0.6, 0.9),
+    "conformity": (0.25, 0.8),
+    "diversity": (0.33, 0.66),
+    "pickiness": (3.5, 4.5),
+}
+
+
 def dbt_vars(settings: Settings) -> dict[str, Any]:
     """Values of dbt's variables: the settings that change what the models make.
 
@@ -67,15 +79,12 @@ def dbt_vars(settings: Settings) -> dict[str, Any]:
     >>> dbt_vars(Settings())["split_min_interactions"]
     5
     """
-    splits, traits, books = settings.splits, settings.traits, settings.books
+    splits, books = settings.splits, settings.books
     return {
         "split_validation": splits.validation,
         "split_test": splits.test,
         "split_min_interactions": splits.min_interactions,
-        "trait_activity": list(traits.activity),
-        "trait_conformity": list(traits.conformity),
-        "trait_diversity": list(traits.diversity),
-        "trait_pickiness": list(traits.pickiness),
+        **{f"trait_{name}": list(ends) for name, ends in TIER_ENDS.items()},
         "games_review_year": settings.games.review_year or 0,
         "books_categories": list(books.categories),
         "books_min_category_size": books.min_category_size,

@@ -112,8 +112,8 @@ def _left_out(
 ) -> dict[str, int]:
     """Rows that the models left out of a dataset on purpose, by reason."""
     query = "select reason, sum(dropped) from {} where dataset = ? group by 1 order by 1"
-    found = _noted(connection, records, dataset, "drops", query)
-    return {str(reason): int(dropped) for reason, dropped in found if dropped}
+    rows = _noted(connection, records, dataset, "drops", query)
+    return {str(reason): int(dropped) for reason, dropped in rows if dropped}
 
 
 def _facts(
@@ -121,8 +121,8 @@ def _facts(
 ) -> dict[str, int]:
     """Further counts of a dataset (``int_<domain>__facts``)."""
     query = "select fact, value from {} where dataset = ? order by 1"
-    found = _noted(connection, records, dataset, "facts", query)
-    return {str(fact): int(value) for fact, value in found if value is not None}
+    rows = _noted(connection, records, dataset, "facts", query)
+    return {str(fact): int(value) for fact, value in rows if value is not None}
 
 
 def _noted(
@@ -142,21 +142,21 @@ def _noted(
 def _check_columns(
     connection: duckdb.DuckDBPyConnection, relation: str, contract: Contract, dataset: str
 ) -> None:
-    found = columns_of(connection, relation)
-    if found is None:
+    actual = columns_of(connection, relation)
+    if actual is None:
         raise StoreError(
             "the mart is not in the warehouse", where=relation, hint="run dbt build again"
         )
-    wanted = {name: duckdb_type(dtype) for name, dtype in contract.polars_schema().items()}
-    if list(found.items()) != list(wanted.items()):
+    expected = {name: duckdb_type(dtype) for name, dtype in contract.polars_schema().items()}
+    if list(actual.items()) != list(expected.items()):
         differing = sorted(
-            {n for n in {*found, *wanted} if found.get(n) != wanted.get(n)} or {"the order"}
+            {n for n in {*actual, *expected} if actual.get(n) != expected.get(n)} or {"the order"}
         )
         raise ContractError(
             f"the mart's columns differ from the contract in {', '.join(differing)}",
             where=dataset,
             hint="run make docs, and select these columns in dbt/models/marts",
-            details={"found": found, "expected": wanted},
+            details={"found": actual, "expected": expected},
         )
 
 

@@ -67,29 +67,29 @@ def link_sources(
         raise StoreError(
             f"dbt has no source {unknown[0]}", hint=f"its sources are {', '.join(SOURCES)}"
         )
-    wanted = {
+    snapshots = {
         name: store.get(name, versions[name]) if name in versions else store.current(name)
         for name in SOURCES
         if name in needed or store.has(name)
     }
-    if not wanted:
+    if not snapshots:
         raise StoreError(
             "no raw dataset in this store", where=str(store.home), hint="ingest a source first"
         )
-    found = {name: snapshot.version for name, snapshot in wanted.items()}
+    linked = {name: snapshot.version for name, snapshot in snapshots.items()}
     layout = WarehouseLayout(store.home)
-    folders = {name: snapshot.path for name, snapshot in wanted.items()}
-    if linked_sources(store.home) == found and all(
+    folders = {name: snapshot.path for name, snapshot in snapshots.items()}
+    if linked_sources(store.home) == linked and all(
         _points_at(_link(layout, name), folder) for name, folder in folders.items()
     ):
-        return found
+        return linked
     try:
         # Without a record nothing can be exported, even if the process dies before its end.
         layout.linked.unlink(missing_ok=True)
         layout.sources.mkdir(parents=True, exist_ok=True)
         for name, folder in folders.items():
             _replace(_link(layout, name), folder)
-        for name in set(SOURCES) - set(wanted):
+        for name in set(SOURCES) - set(snapshots):
             _link(layout, name).unlink(missing_ok=True)
     except OSError as error:
         raise StoreError(
@@ -99,9 +99,9 @@ def link_sources(
         ) from error
     write_record(
         layout.linked,
-        {"linked_at": datetime.now(UTC).isoformat(timespec="microseconds"), "sources": found},
+        {"linked_at": datetime.now(UTC).isoformat(timespec="microseconds"), "sources": linked},
     )
-    return found
+    return linked
 
 
 def linked_sources(home: Path | str) -> dict[str, str]:

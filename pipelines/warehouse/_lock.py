@@ -63,9 +63,9 @@ def warehouse_lock(
 
 def _describe(holder: Path) -> str:
     try:
-        found = read_record(holder)
+        record = read_record(holder)
     except IntegrityError:
-        found = None
-    if not found:
+        record = None
+    if not record:
         return "it has just started"
-    return f"process {found.get('pid')} since {found.get('since')}"
+    return f"process {record.get('pid')} since {record.get('since')}"

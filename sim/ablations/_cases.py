@@ -82,15 +82,15 @@ class Cases:
         )
         starts = np.repeat(apart, np.diff(apart, append=len(self)))
         first[order] = np.arange(len(self)) - starts
-        kept = np.sort(np.lexsort((luck, first))[:count])
+        chosen = np.sort(np.lexsort((luck, first))[:count])
         return replace(
             self,
-            person=self.person[kept],
-            item=self.item[kept],
-            want=self.want[kept],
-            group=[self.group[n] for n in kept],
-            history=self.history[kept],
-            ratings=self.ratings[kept],
+            person=self.person[chosen],
+            item=self.item[chosen],
+            want=self.want[chosen],
+            group=[self.group[n] for n in chosen],
+            history=self.history[chosen],
+            ratings=self.ratings[chosen],
         )
 
 
@@ -173,8 +173,8 @@ def _collections(
     history = _padded(rows["history"], -1, index)
     others = _padded(rows["ratings"], np.nan)
     sides = [
-        np.where(np.isnan(own), others, own)
-        for own in (_padded(rows["low"], np.nan), _padded(rows["high"], np.nan))
+        np.where(np.isnan(side), others, side)
+        for side in (_padded(rows["low"], np.nan), _padded(rows["high"], np.nan))
     ]
     return Cases(
         "collections",

@@ -50,11 +50,11 @@ def recall(cases: Cases, retriever: Retriever | None, k: int) -> tuple[Ints, Flo
         return np.empty((len(cases), 0), dtype=np.int64), np.empty((len(cases), 0))
     ratings = np.nan_to_num(cases.ratings)
     at = retriever.select(cases.item, cases.history, ratings, k)
-    there = at >= 0
-    safe = np.where(there, at, 0)
-    items = np.where(there, np.take_along_axis(cases.history, safe, axis=1), -1)
+    present = at >= 0
+    safe = np.where(present, at, 0)
+    items = np.where(present, np.take_along_axis(cases.history, safe, axis=1), -1)
     shown = np.take_along_axis(cases.ratings, safe, axis=1)
-    return items, np.where(there, shown, np.nan)
+    return items, np.where(present, shown, np.nan)
 
 
 def blocks(person: Ints, *, alone: bool, max_block: int = BLOCK) -> Iterator[Ints]:
@@ -96,10 +96,10 @@ def answers(
     """
     import polars as pl
 
-    found = results.frame(_RATINGS, key)
-    if found is not None:
+    stored = results.frame(_RATINGS, key)
+    if stored is not None:
         add(len(cases))
-        return found
+        return stored
     parts = []
     for number, rows in enumerate(
         blocks(cases.person, alone=shown[0].shape[1] > 0, max_block=max_block)
@@ -118,16 +118,16 @@ def answers(
         "status": pl.String,
         "probabilities": pl.List(pl.Float64),
     }
-    whole = (pl.concat(parts) if parts else pl.DataFrame(schema=schema)).sort("case")
-    if whole.height != len(cases) or whole["case"].n_unique() != len(cases):
+    joined = (pl.concat(parts) if parts else pl.DataFrame(schema=schema)).sort("case")
+    if joined.height != len(cases) or joined["case"].n_unique() != len(cases):
         raise ContractError(
-            f"{whole.height} stored answers for {len(cases)} cases",
+            f"{joined.height} stored answers for {len(cases)} cases",
             where=f"{cases.test}, key {key[:16]}",
             hint="remove the folder `ablations` of the home and run again",
         )
     # A call that failed is asked again by the next run; the blocks without one are not.
-    if not (whole["status"] == "engine_error").any():
-        results.put(_RATINGS, key, whole)
+    if not (joined["status"] == "engine_error").any():
+        results.put(_RATINGS, key, joined)
         results.drop(_PARTS, [f"{key}-{n:05d}" for n in range(len(parts))])
     else:
         results.drop(
@@ -138,7 +138,7 @@ def answers(
                 if (part["status"] == "engine_error").any()
             ],
         )
-    return whole
+    return joined
 
 
 def _asked(
@@ -150,15 +150,15 @@ def _asked(
     what, item = np.unique(cases.item[rows], return_inverse=True)
     people = cases.personas[who.tolist()]
     past_items, past_ratings = shown[0][rows], shown[1][rows]
-    there = past_items >= 0
+    present = past_items >= 0
     histories = None
-    if there.any():
-        ratings = rescale(past_ratings[there], cases.scale, rater.scale)
-        at = np.nonzero(there)[0]
+    if present.any():
+        ratings = rescale(past_ratings[present], cases.scale, rater.scale)
+        at = np.nonzero(present)[0]
         histories = pl.DataFrame(
             {
                 "persona_id": people["persona_id"].gather(person[at]),
-                "item_id": items["item_id"].gather(past_items[there]),
+                "item_id": items["item_id"].gather(past_items[present]),
                 # A conversion of 1-10 to 0-9 and back is exact but for rounding.
                 "rating": np.clip(ratings, rater.scale.low, rater.scale.high),
             }
@@ -249,7 +249,7 @@ class SuiteContext:
         from pipelines.ablations import CASE_TABLES, needs, suite_named
         from pipelines.stages import PipelineContext, build, case_stage
 
-        found = suite_named(suite)
+        definition = suite_named(suite)
         missing = [name for name in _NEEDED if name not in release.tables]
         other = [
             lock.dataset for name, lock in release.tables.items()
@@ -274,7 +274,7 @@ class SuiteContext:
             (cases[table],) = build(stage, context, inputs=inputs, run_id=run_id).snapshots.values()
         opened = RaterCache(settings, suite, tables, answer_store, engines)
         return cls(
-            found,
+            definition,
             release,
             tables,
             cases,
@@ -353,9 +353,9 @@ class SuiteContext:
         import polars as pl
 
         key = self.cell_key(spec, options, seed)
-        found = self.results.frame("cells", key)
-        if found is not None:
-            return found, True
+        stored = self.results.frame("cells", key)
+        if stored is not None:
+            return stored, True
         scale = scale_named(options.scale)
         frames, failed = [], False
         for test in TESTS:
@@ -373,23 +373,23 @@ class SuiteContext:
                     human=self.human,
                 )
             )
-        whole = pl.concat(frames)
+        joined = pl.concat(frames)
         if not failed:
             self.results.note("cells", key, self._record(spec, options, seed))
-            self.results.put("cells", key, whole)
-        return whole, False
+            self.results.put("cells", key, joined)
+        return joined, False
 
     def metadata(self, spec: RaterSpec, options: Options) -> dict[str, Any]:
         """Metadata of the rater; stored for a fitted one, as fitting takes seconds."""
         from pipelines.config import identity_hash
 
         key = identity_hash(self.raters.identity(spec, options.scale, *options.prompt))
-        found: dict[str, Any] | None = self.results.record("raters", key)
-        if found is None or spec.kind == "llm":
-            found = self._rater(spec, options).metadata()
-            found.pop("calls", None)
-            self.results.note("raters", key, found)
-        return found
+        metadata: dict[str, Any] | None = self.results.record("raters", key)
+        if metadata is None or spec.kind == "llm":
+            metadata = self._rater(spec, options).metadata()
+            metadata.pop("calls", None)
+            self.results.note("raters", key, metadata)
+        return metadata
 
     def _record(self, spec: RaterSpec, options: Options, seed: int) -> dict[str, Any]:
         return {

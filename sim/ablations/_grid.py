@@ -111,22 +111,22 @@ def configurations(
     }
     if grid == "words":
         base = replace(base, shots="0", system="default")
-        asked = [base]
+        requested = [base]
     elif grid == "full":
-        asked = [
+        requested = [
             base,
             *(
                 Options(**dict(zip(axes, values, strict=True)))
                 for values in itertools.product(*axes.values())
             ),
         ]
-        asked = list(dict.fromkeys(asked))
+        requested = list(dict.fromkeys(requested))
     elif grid == "small":
-        asked = [base]
+        requested = [base]
         for axis, values in axes.items():
-            asked += [replace(base, **{axis: v}) for v in values if v != getattr(base, axis)]
+            requested += [replace(base, **{axis: v}) for v in values if v != getattr(base, axis)]
     else:
         raise ConfigError("unknown grid", where=str(grid), hint=f"one of {', '.join(GRIDS)}")
     words = (*_WORDINGS, *(_SEALED if sealed else ()))
-    asked += [replace(base, wording=wording) for wording in words]
-    return list(dict.fromkeys(seen(options, kind) for options in asked)), len(asked)
+    requested += [replace(base, wording=wording) for wording in words]
+    return list(dict.fromkeys(seen(options, kind) for options in requested)), len(requested)

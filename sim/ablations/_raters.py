@@ -163,8 +163,8 @@ class RaterCache:
         if name not in self._frames:
             frame = self.tables[name].read()
             self._frames[name] = frame.sort("item_id") if name == "items" else frame
-        found: pl.DataFrame = self._frames[name]
-        return found
+        table: pl.DataFrame = self._frames[name]
+        return table
 
     def _engine(self, spec: RaterSpec) -> Engine:
         if spec not in self._loaded:

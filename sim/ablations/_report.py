@@ -215,9 +215,9 @@ def _notes(result: SuiteResult) -> list[str]:
         notes.append(f"Fewer liked items than requested: {', '.join(missing)}.")
     different = {name: sum(c.rater == name for c in result.configurations) for name in result.asked}
     collapsed = [
-        f"{rater}: {asked} asked, {different[rater]} different"
-        for rater, asked in result.asked.items()
-        if asked != different[rater]
+        f"{rater}: {count} asked, {different[rater]} different"
+        for rater, count in result.asked.items()
+        if count != different[rater]
     ]
     if collapsed:
         notes.append(

@@ -115,14 +115,14 @@ def run_suite(
             hint=f"different numbers from 0 to {draws - 1}",
         )
     every = list(dict.fromkeys([*(RaterSpec(kind) for kind in FITTED_RATERS), *specs]))
-    plan, asked = [], {}
+    plan, requested = [], {}
     for spec in every:
-        found, asked[spec.name] = configurations(
+        variants, requested[spec.name] = configurations(
             context.suite.domain, spec.sight, grid, sealed=sealed
         )
-        plan += [(spec, options) for options in found]
+        plan += [(spec, options) for options in variants]
     total, done, reused = len(plan) * len(seeds), 0, 0
-    made: list[Configuration] = []
+    scored: list[Configuration] = []
     with closing(context.raters):
         for spec, options in plan:
             frames = []
@@ -130,16 +130,16 @@ def run_suite(
                 cases = sum(len(context.questions(test, seed)) for test in TESTS)
                 label = f"{_label(spec, options, seed)} ({done + 1} of {total})"
                 with counting(label, cases):
-                    frame, known = context.cell(spec, options, seed)
+                    frame, cached = context.cell(spec, options, seed)
                 frames.append(frame)
-                done, reused = done + 1, reused + known
-            made.append(_configuration(context, spec, options, frames, seeds))
+                done, reused = done + 1, reused + cached
+            scored.append(_configuration(context, spec, options, frames, seeds))
     counts = {
         table: dict(snapshot.manifest.stats["counts"]) for table, snapshot in context.cases.items()
     }
-    wanted = int(context.cases["series"].manifest.stats["wanted_series"])
+    wanted_series = int(context.cases["series"].manifest.stats["wanted_series"])
     return SuiteResult(
-        context.suite, str(context.release), tuple(seeds), made, asked, counts, wanted,
+        context.suite, str(context.release), tuple(seeds), scored, requested, counts, wanted_series,
         reused, total - reused, context.sample,
     )  # fmt: skip
 

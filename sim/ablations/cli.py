@@ -79,6 +79,9 @@ def ablate(
     Every cell is cached in the home: an interrupted run resumes, and a repeated run only writes
     the report.
 
+    Examples:
+      understudy ablate --suite movies --rater statistical --rater random
+
     JSON: {"suite", "release", "seeds", "sample", "cells", "reused", "counts", "files": {...},
     "rows": [{"rater", the options, per test "score", "low", "high", ...}]}.
     """
@@ -147,9 +150,9 @@ def _specs(
     if "llm" in raters:
         engines = [settings.engine.model_copy(update={"model": m}) for m in models]
         specs += [
-            RaterSpec("llm", engine, asked)
+            RaterSpec("llm", engine, question)
             for engine in engines or [settings.engine]
-            for asked in questions or [settings.scoring.question]
+            for question in questions or [settings.scoring.question]
         ]
     return specs
 

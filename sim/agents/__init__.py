@@ -7,7 +7,7 @@ everything else is the same for all brains.
 from sim.agents._asking import Asked, Classified, classify_items, judge_pairs
 from sim.agents._assumed import ASSUMED_FILE, assumed
 from sim.agents._baselines import RandomBrain
-from sim.agents._choice import logistic
+from sim.agents._choice import genre_shares, logistic
 from sim.agents._figures import FIGURES, source_of, visit_rows, visit_study, visit_values
 from sim.agents._log import TABLES
 from sim.agents._matching import match_people
@@ -77,6 +77,7 @@ __all__ = [
     "classify_items",
     "default_folder",
     "fault_of",
+    "genre_shares",
     "judge_pairs",
     "logistic",
     "match_people",

@@ -76,10 +76,15 @@ def run(
     where it stopped; a repeated run only prints. If there are fewer people than agents, people are
     played again with other seeds.
 
+    Examples:
+      understudy agents run --recommender ease --agents 200
+      understudy agents run --cast personas --brain random --pages 3
+
     JSON: {"release", "brain", "recommender", "agents", "failed", "p_view": [value, low, high],
     "n_like", "p_like", "n_exit", "s_sat", "remarks": {"feelings", "most_frequent",
     "contradictions", "examples"}, "folder", "minari", "note", "people", "assumed"}.
     """
+    from pipelines.plugins import closing
     from sim import Release
     from sim.agents import (
         ASSUMED_FILE,
@@ -104,27 +109,13 @@ def run(
         opened, cast=cast, per_page=per_page, pages=pages, traits=traits, graph=graph
     )
     # A model that can't be used is found before a recommender is trained.
-    mind = open_brain(
-        brain, settings=tree, **cli.key_values(options, "--brain-option", "rating=scale")
-    ).open(world)
-    try:
+    chosen = cli.key_values(options, "--brain-option", "rating=scale")
+    with closing(open_brain(brain, settings=tree, **chosen).open(world)) as mind:
         shown = open_recommender(recommender).fit(opened)
-        folder = out or default_folder(
-            tree.runtime.home, world, mind, shown, agents=number, seed=seed
-        )
+        played: dict[str, Any] = {"agents": number, "seed": seed}
+        folder = out or default_folder(call.home, world, mind, shown, **played)
         with call.progress(f"{number:,} agents", lines=True):
-            visits = simulate(
-                world,
-                mind,
-                shown,
-                agents=number,
-                folder=folder,
-                seed=seed,
-            )
-    finally:
-        close = getattr(mind, "close", None)
-        if close is not None:
-            close()
+            visits = simulate(world, mind, shown, folder=folder, **played)
     dataset = None if minari is None else write_visits(visits, world, minari)
     payload: dict[str, Any] = {
         "release": opened.ref,
@@ -184,6 +175,9 @@ def show(
     ] = None,
 ) -> None:
     """Print one agent's whole visit.
+
+    Examples:
+      understudy agents show 0
 
     JSON: {"run": {...}, "agent": {...}, "views": [...], "pages": [...], "memories": [...]}: the
     agent's rows of the tables.

@@ -22,12 +22,12 @@ def answer_columns(shelf: ChoiceSet) -> Ints:
 
 def columns_of(shelf: ChoiceSet, facets: Ints, answers: Codes | Ints) -> Ints:
     """Columns of answers, -1 where a question has no facet or its answer no value."""
-    known = (facets >= 0) & (answers != UNMATCHED)
+    answered = (facets >= 0) & (answers != UNMATCHED)
     if not len(shelf.facets):
         return np.full(facets.shape, -1)
-    facet = np.where(known, facets, 0)
+    facet = np.where(answered, facets, 0)
     value = np.where(answers >= 0, answers, shelf.widths[facet])
-    return np.where(known, answer_columns(shelf)[facet] + value, -1)
+    return np.where(answered, answer_columns(shelf)[facet] + value, -1)
 
 
 def value_means(shelf: ChoiceSet, y: Floats) -> Floats:
@@ -35,10 +35,10 @@ def value_means(shelf: ChoiceSet, y: Floats) -> Floats:
 
     Missing scores are left out; NaN where a value has no product with a score.
     """
-    known = ~np.isnan(y)
+    given = ~np.isnan(y)
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = (np.where(known, y, 0) @ shelf.members) / (known.astype(np.float32) @ shelf.members)
-    return np.asarray(found, np.float32)
+        means = (np.where(given, y, 0) @ shelf.members) / (given.astype(np.float32) @ shelf.members)
+    return np.asarray(means, np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +70,18 @@ class AnswerModel:
         """
         means = value_means(shelf, y)
         first = answer_columns(shelf)
-        found = np.zeros((len(y), int(first[-1])), np.float32)
+        shares = np.zeros((len(y), int(first[-1])), np.float32)
         for n, (start, width) in enumerate(zip(shelf.starts, shelf.widths, strict=True)):
             m = means[:, start : start + width].astype(np.float64)
-            known = ~np.isnan(m)
-            centre = np.where(known, m, 0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
-            logits = np.column_stack([np.where(known, m, -np.inf), centre + self.delta])
+            scored = ~np.isnan(m)
+            centre = np.where(scored, m, 0).sum(axis=1) / np.maximum(scored.sum(axis=1), 1)
+            logits = np.column_stack([np.where(scored, m, -np.inf), centre + self.delta])
             if self.tau:
                 logits = np.exp((logits - logits.max(axis=1, keepdims=True)) / self.tau)
             else:
                 logits = np.arange(width + 1) == logits.argmax(axis=1)[:, None]
             p = logits / logits.sum(axis=1, keepdims=True)
-            found[:, first[n] : first[n + 1]] = (1 - self.unfaithful) * p + self.unfaithful * (
+            shares[:, first[n] : first[n + 1]] = (1 - self.unfaithful) * p + self.unfaithful * (
                 (1 - p) / width
             )
-        return found
+        return shares

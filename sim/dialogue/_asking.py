@@ -56,7 +56,7 @@ class Journal:
 
     def fields(self) -> dict[str, Any]:
         """The fields of actions, answers and replies; keys in the order of asking."""
-        keys = np.array([",".join(found) or None for found in self._keys], object)
+        keys = np.array([",".join(row_keys) or None for row_keys in self._keys], object)
         return {"status": self.status, "answer_key": keys, "tokens": self.tokens}
 
 
@@ -101,26 +101,26 @@ class DialogueModel(ModelSession):
         A prompt whose reply can't be used is asked once more, with the fault named. After a second
         fault it has no entry, and its row takes the status of that fault.
         """
-        found: dict[tuple[int, str], dict[str, str] | np.ndarray] = {}
-        waiting: list[tuple[Prompt, str | None]] = [(one, None) for one in prompts]
+        replies: dict[tuple[int, str], dict[str, str] | np.ndarray] = {}
+        waiting: list[tuple[Prompt, str | None]] = [(prompt, None) for prompt in prompts]
         for again in (False, True):
             faults: dict[tuple[int, str], Fault] = {}
-            for one, key, answer in self._answered(waiting):
-                journal.called(one.row, key, answer)
-                reply, fault = _read(one, answer)
+            for prompt, key, answer in self._answered(waiting):
+                journal.called(prompt.row, key, answer)
+                reply, fault = _read(prompt, answer)
                 if reply is not None:
-                    found[one.row, one.name] = reply
+                    replies[prompt.row, prompt.name] = reply
                 else:
-                    faults[one.row, one.name] = fault
+                    faults[prompt.row, prompt.name] = fault
             waiting = [
-                (one, faults[one.row, one.name][1])
-                for one, _ in waiting
-                if (one.row, one.name) in faults
+                (prompt, faults[prompt.row, prompt.name][1])
+                for prompt, _ in waiting
+                if (prompt.row, prompt.name) in faults
             ]
             if again:
-                for one, _ in waiting:
-                    journal.status[one.row] = faults[one.row, one.name][0]
-        return found
+                for prompt, _ in waiting:
+                    journal.status[prompt.row] = faults[prompt.row, prompt.name][0]
+        return replies
 
     def _answered(
         self, prompts: Sequence[tuple[Prompt, str | None]]
@@ -131,20 +131,20 @@ class DialogueModel(ModelSession):
             # Requests of a group follow each other: they begin alike.
             order = sorted(range(len(prompts)), key=lambda n: (prompts[n][0].group, n))
             for n in order:
-                one, fault = prompts[n]
+                prompt, fault = prompts[n]
                 constraint: Constraint
-                if isinstance(one.constraint, Choice):
-                    constraint, seed = one.constraint, 0
+                if isinstance(prompt.constraint, Choice):
+                    constraint, seed = prompt.constraint, 0
                     sampling = Sampling(1.0, max_tokens=1)
                 else:
-                    constraint, seed = one.constraint.constraint, one.seed
-                    sampling = replace(self._texts, max_tokens=self.longest(one.constraint))
+                    constraint, seed = prompt.constraint.constraint, prompt.seed
+                    sampling = replace(self._texts, max_tokens=self.longest(prompt.constraint))
                 yield Request(
-                    one.messages(fault),
+                    prompt.messages(fault),
                     constraint=constraint,
                     sampling=sampling,
                     seed=seed,
-                    group=one.group,
+                    group=prompt.group,
                     tag=n,
                 )
 
@@ -157,17 +157,17 @@ def seed_of(*keys: Any) -> int:
     return int(combine(*keys)) & _SEED_BITS
 
 
-def _read(one: Prompt, answer: Answer) -> tuple[dict[str, str] | np.ndarray | None, Fault]:
+def _read(prompt: Prompt, answer: Answer) -> tuple[dict[str, str] | np.ndarray | None, Fault]:
     """The reply, or None and its fault."""
     if answer.status != "ok":
         return None, (FAILED, f"{answer.status}: {answer.detail}"[:160])
-    if isinstance(one.constraint, Choice):
+    if isinstance(prompt.constraint, Choice):
         shares = np.asarray(answer.probabilities or (), np.float64)
-        if len(shares) != len(one.constraint.options) or not shares.sum() > 0:
+        if len(shares) != len(prompt.constraint.options) or not shares.sum() > 0:
             return None, (FAILED, "there is no distribution over the answers")
         return shares / shares.sum(), (OK, "")
-    captures = one.constraint.parse(answer.text or "")
+    captures = prompt.constraint.parse(answer.text or "")
     if captures is None:
         return None, (FAILED, _UNREADABLE)
-    fault = one.fault(captures)
+    fault = prompt.fault(captures)
     return (captures, (OK, "")) if fault is None else (None, fault)

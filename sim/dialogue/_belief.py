@@ -79,8 +79,8 @@ class SetBelief:
         ordered = np.sort(self.y, axis=1)[:, ::-1]
         fifth = ordered[:, min(4, ordered.shape[1] - 1)][:, None]
         tests = [regret <= 0, self.y >= fifth, *(regret <= level for level in REGRET_LEVELS)]
-        found = np.stack([regret, *(t.astype(np.float32) for t in tests)], axis=2)
-        return np.ascontiguousarray(found)  # `stack` leaves an order that `reshape` copies
+        events = np.stack([regret, *(t.astype(np.float32) for t in tests)], axis=2)
+        return np.ascontiguousarray(events)  # `stack` leaves an order that `reshape` copies
 
     def posterior(self, log_prior: Floats, counts: Floats) -> Floats:
         """Weights after answers; ``counts``, of shape (n, columns), is 1 at theirs."""
@@ -99,8 +99,8 @@ class SetBelief:
     def expected(self, w: Floats, products: Ints) -> Floats:
         """Expected regret and six confidences of selling a product, of shape (n, 7)."""
         k, n, width = self.events.shape
-        found = _matmul(w, self.events.reshape(k, n * width)).reshape(len(w), n, width)
-        return np.asarray(found[np.arange(len(w)), products], np.float32)
+        expected = _matmul(w, self.events.reshape(k, n * width)).reshape(len(w), n, width)
+        return np.asarray(expected[np.arange(len(w)), products], np.float32)
 
     def answered(self, w: Floats) -> tuple[Floats, Floats]:
         """V(w), of shape (n,), and Σ_v P(v) V(w^v) of each facet, of shape (n, facets).
@@ -122,9 +122,9 @@ class SetBelief:
                 at += size
             value[part] += _largest(last)
             now[part] = largest[:, 0]
-        found = np.empty_like(value)
-        found[:, order] = value
-        return now, found
+        after = np.empty_like(value)
+        after[:, order] = value
+        return now, after
 
     @cached_property
     def _others(self) -> tuple[Floats, Ints, list[int]]:
@@ -158,18 +158,18 @@ class SetBelief:
         """
         if depth == 1:
             return np.asarray(self.evi(w) - cost, np.float32)
-        found = np.empty((len(w), self.facets), np.float32)
+        gains = np.empty((len(w), self.facets), np.float32)
         value = self.value(w)
-        own = np.repeat(np.arange(self.facets), np.diff(self.first))
+        facet = np.repeat(np.arange(self.facets), np.diff(self.first))
         for row, weights in enumerate(w):
             children = weights * self.p.T
             chance = children.sum(axis=1)
             now, after = self.answered(children)
             after = np.where(free[row], after, -np.inf)
-            after[np.arange(len(own)), own] = -np.inf  # the answer would be the same again
+            after[np.arange(len(facet)), facet] = -np.inf  # the answer would be the same again
             then = np.maximum(now, after.max(axis=1) - cost * chance)
-            found[row] = self._by_facet(then[None])[0] - cost - value[row]
-        return found
+            gains[row] = self._by_facet(then[None])[0] - cost - value[row]
+        return gains
 
     def information_gain(self, w: Floats) -> Floats:
         """H(A*) - Σ_v P(v) H(A* | v) in nats, A* the best product; of shape (n, facets)."""
@@ -201,17 +201,17 @@ class Types:
 
     def __init__(self, book: Book, model: AnswerModel, *, seed: int = 0, most: int = MAX_TYPES):
         seen = [s for s in book.sets if s.seen]
-        known = np.zeros(len(book.persona_ids), np.bool_)
+        scored = np.zeros(len(book.persona_ids), np.bool_)
         for shelf in seen:
-            known |= ~np.isnan(shelf.y).all(axis=1)
-        known &= book.splits == 0
-        if not known.any():
+            scored |= ~np.isnan(shelf.y).all(axis=1)
+        scored &= book.splits == 0
+        if not scored.any():
             raise ConfigError(
                 "no train persona has scores in a seen category",
                 where=book.reference or "book",
                 hint="a belief over types needs them; score more personas",
             )
-        rows = np.flatnonzero(known)
+        rows = np.flatnonzero(scored)
         keys = uniform(seed, _TYPES, book.persona_hashes[rows])
         self.rows: Ints = np.sort(rows[np.argsort(keys, kind="stable")[:most]])
         self.model = model
@@ -223,14 +223,14 @@ class Types:
 
     def __getitem__(self, number: int) -> SetBelief:
         """Tables of a choice set, by its number in the book."""
-        found = self._tables.get(number)
-        if found is None:
+        table = self._tables.get(number)
+        if table is None:
             shelf = self.book.sets[number]
-            found = self._tables[number] = SetBelief.of(shelf, self.scores(number), self.model)
+            table = self._tables[number] = SetBelief.of(shelf, self.scores(number), self.model)
             if len(self._tables) > _SETS:
                 self._tables.popitem(last=False)
         self._tables.move_to_end(number)
-        return found
+        return table
 
     def scores(self, number: int) -> Floats:
         """Scores of the types in a choice set, of shape (types, products), without gaps."""
@@ -284,11 +284,11 @@ class Features:
 
     def __call__(self, shelf: ChoiceSet) -> Any:
         """Features centred within the set, float64 of shape (products, features)."""
-        found = np.zeros((len(shelf), len(self)))
+        features = np.zeros((len(shelf), len(self)))
         columns = self.columns(shelf)
-        found[:, columns[columns >= 0]] = shelf.members[:, columns >= 0]
-        found[:, len(self.column) : len(self.column) + shelf.vectors.shape[1]] = shelf.vectors
-        return found - found.mean(axis=0)
+        features[:, columns[columns >= 0]] = shelf.members[:, columns >= 0]
+        features[:, len(self.column) : len(self.column) + shelf.vectors.shape[1]] = shelf.vectors
+        return features - features.mean(axis=0)
 
 
 class Priors:
@@ -311,13 +311,13 @@ class Priors:
         types = self._log_w.shape[1]
         log_w = np.full((len(lifetimes), types), -np.log(types), np.float32)
         slots = np.array([self._slots.get(n, -1) for n in lifetimes.tolist()], np.int64)
-        known = np.flatnonzero(slots >= 0)
-        at = slots[known]
-        same = self._label[at] == customers[known]
+        stored = np.flatnonzero(slots >= 0)
+        at = slots[stored]
+        same = self._label[at] == customers[stored]
         # `SetBelief.posterior` normalises.
-        log_w[known[same]] = self._carry * self._log_w[at[same]]
+        log_w[stored[same]] = self._carry * self._log_w[at[same]]
         alpha = self._alpha[at[~same]]
-        log_w[known[~same]] = np.log(alpha / alpha.sum(axis=1, keepdims=True))
+        log_w[stored[~same]] = np.log(alpha / alpha.sum(axis=1, keepdims=True))
         return log_w, combine(np.where(slots >= 0, lifetimes + 1, 0))
 
     def write(self, lifetimes: Ints, customers: Ints, w: Floats) -> None:
@@ -350,9 +350,9 @@ def learned(
     w: Floats, table: SetBelief, outcomes: Outcomes, rows: Ints, model: FeedbackModel
 ) -> Floats:
     """Weights after the feedback on the products sold in some rows, of shape (rows, K)."""
-    found = np.log(np.maximum(w, 1e-30)) + model.log_likelihood(table.y, outcomes, rows)
-    found = np.exp(found - found.max(axis=1, keepdims=True))
-    return np.asarray(found / found.sum(axis=1, keepdims=True), np.float32)
+    log_w = np.log(np.maximum(w, 1e-30)) + model.log_likelihood(table.y, outcomes, rows)
+    weights = np.exp(log_w - log_w.max(axis=1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True), np.float32)
 
 
 def _neg_entropy(p: Floats) -> Floats:
@@ -367,8 +367,8 @@ def _products(w: Floats, left: Floats, right: Floats) -> Floats:
     9 MB per choice set of the paper's size, would be read from memory for every batch.
     """
     weighted = w[:, None, :] * np.ascontiguousarray(left.T)
-    found = _matmul(weighted.reshape(-1, len(left)), right)
-    return found.reshape(len(w), left.shape[1], right.shape[1])
+    products = _matmul(weighted.reshape(-1, len(left)), right)
+    return products.reshape(len(w), left.shape[1], right.shape[1])
 
 
 def _largest(products: Floats) -> Floats:

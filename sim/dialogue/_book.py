@@ -85,11 +85,11 @@ class ChoiceSet:
     @cached_property
     def members(self) -> Floats:
         """1 where a product has a facet's value; of shape (products, values of all facets)."""
-        found = np.zeros((len(self), int(self.widths.sum())), np.float32)
+        members = np.zeros((len(self), int(self.widths.sum())), np.float32)
         for facet, start in zip(self.facets, self.starts, strict=True):
             rows = np.flatnonzero(facet.of >= 0)
-            found[rows, start + facet.of[rows]] = 1.0
-        return found
+            members[rows, start + facet.of[rows]] = 1.0
+        return members
 
     @cached_property
     def value_names(self) -> tuple[tuple[str, str], ...]:
@@ -132,22 +132,22 @@ class Book:
                 where=where,
                 hint="build the products with personas and scores",
             )
-        for found in self.sets:
-            if found.y.shape != (people, len(found)):
+        for shelf in self.sets:
+            if shelf.y.shape != (people, len(shelf)):
                 raise ReleaseError(
-                    f"scores have the shape {found.y.shape}, not {(people, len(found))}",
-                    where=f"{where}, category {found.category_id}",
+                    f"scores have the shape {shelf.y.shape}, not {(people, len(shelf))}",
+                    where=f"{where}, category {shelf.category_id}",
                 )
-            if len(found) < 2:
+            if len(shelf) < 2:
                 raise ReleaseError(
                     "a choice set needs two products or more, found one",
-                    where=f"{where}, category {found.category_id}",
+                    where=f"{where}, category {shelf.category_id}",
                 )
-            known = found.y[~np.isnan(found.y)]
-            if known.size and (known.min() < 0 or known.max() > 100):
+            scores = shelf.y[~np.isnan(shelf.y)]
+            if scores.size and (scores.min() < 0 or scores.max() > 100):
                 raise ReleaseError(
-                    f"scores are from {known.min():g} to {known.max():g}, not on 0-100",
-                    where=f"{where}, category {found.category_id}",
+                    f"scores are from {scores.min():g} to {scores.max():g}, not on 0-100",
+                    where=f"{where}, category {shelf.category_id}",
                     hint="score the choice sets on the scale 0-100",
                 )
 
@@ -167,21 +167,21 @@ class Book:
         shown = release["choice_set_items"].polars().sort("category_id", "position")
         items = shown["item_id"].unique(maintain_order=True)
         scores = _scores(release["preference_scores"], people["persona_id"], items, release.ref)
-        known = ~np.isnan(scores)
-        rows, scored = np.flatnonzero(known.any(axis=1)), np.asarray(known.any(axis=0))
+        rated = ~np.isnan(scores)
+        rows, scored = np.flatnonzero(rated.any(axis=1)), np.asarray(rated.any(axis=0))
         shelves = _shelves(release, items)
         facets = _facets(release["facets"].polars(), shown)
         names = release["categories"].polars(["category_id", "name", "path"])
         titles = {row[0]: row[1:] for row in names.iter_rows()}
         place = {item: number for number, item in enumerate(items.to_list())}
-        made, unscored = [], 0
+        sets, unscored = [], 0
         for (category,), part in shown.group_by("category_id", maintain_order=True):
             at = np.array([place[item] for item in part["item_id"].to_list()])
             if not scored[at].any():
                 unscored += 1
                 continue
             name, path = titles[str(category)]
-            made.append(
+            sets.append(
                 ChoiceSet(
                     category_id=str(category),
                     name=name,
@@ -201,7 +201,7 @@ class Book:
         ids = people["persona_id"].to_list()
         stated = people.select(_STATED).iter_rows(named=True)
         return cls(
-            sets=tuple(made),
+            sets=tuple(sets),
             persona_ids=tuple(ids),
             descriptions=tuple(people["description"].to_list()),
             attributes=tuple(
@@ -213,26 +213,26 @@ class Book:
             release=release,
             metadata={
                 "sets_without_scores": unscored,
-                "personas_without_scores": int((~known.any(axis=1)).sum()),
+                "personas_without_scores": int((~rated.any(axis=1)).sum()),
             },
         )
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         """Release and a hash of the contents that decide dialogues, as JSON values."""
-        found = hashlib.blake2b(digest_size=16)
+        digest = hashlib.blake2b(digest_size=16)
         for text in (*self.persona_ids, *self.descriptions, *map(repr, self.attributes)):
-            found.update(text.encode() + b"\0")
-        found.update(self.splits.tobytes())
+            digest.update(text.encode() + b"\0")
+        digest.update(self.splits.tobytes())
         for s in self.sets:
-            own = (s.category_id, s.name, s.path, s.seen, s.item_ids, s.titles, s.texts)
-            found.update(repr(own).encode())
+            fields = (s.category_id, s.name, s.path, s.seen, s.item_ids, s.titles, s.texts)
+            digest.update(repr(fields).encode())
             for facet in s.facets:
-                found.update(repr((facet.facet_id, facet.question, facet.values)).encode())
-                found.update(facet.of.tobytes())
+                digest.update(repr((facet.facet_id, facet.question, facet.values)).encode())
+                digest.update(facet.of.tobytes())
             for values in (s.price, s.rating, s.vectors, s.y):
-                found.update(np.ascontiguousarray(values).tobytes())
-        return {"release": self.reference, "contents": found.hexdigest()}
+                digest.update(np.ascontiguousarray(values).tobytes())
+        return {"release": self.reference, "contents": digest.hexdigest()}
 
     @cached_property
     def set_hashes(self) -> U64:
@@ -257,15 +257,15 @@ class Book:
     @cached_property
     def best(self) -> Floats:
         """Best score of a persona in a set, -1 unless `scored`; of shape (personas, sets)."""
-        found = np.stack([np.nan_to_num(s.y, nan=-1.0).max(axis=1) for s in self.sets], axis=1)
-        return np.where(self.scored, found, -1.0).astype(np.float32)
+        best = np.stack([np.nan_to_num(s.y, nan=-1.0).max(axis=1) for s in self.sets], axis=1)
+        return np.where(self.scored, best, -1.0).astype(np.float32)
 
     def scores(self, sets: Ints, personas: Ints) -> Floats:
         """Scores of pairs, of shape (n, largest set); NaN beyond the end of a smaller set."""
-        found = np.full((len(sets), int(self.sizes.max())), np.nan, np.float32)
+        scores = np.full((len(sets), int(self.sizes.max())), np.nan, np.float32)
         for number, rows in groups(sets):
-            found[rows, : self.sizes[number]] = self.sets[number].y[personas[rows]]
-        return found
+            scores[rows, : self.sizes[number]] = self.sets[number].y[personas[rows]]
+        return scores
 
     def disclosed(self) -> Book:
         """The book as agents may read it: scores of train personas in seen categories only.
@@ -299,16 +299,16 @@ class Book:
         ``items`` and ``personas`` are given in any case, personas in the book's order; others where
         there are any.
         """
-        wanted = {"items", "personas", *names}
+        needed = {"items", "personas", *names}
         if self.release is None:
-            own = self._frames()
-            return {name: own[name] for name in sorted(wanted & own.keys())}
-        found = {name: self.release[name].polars() for name in sorted(wanted & set(self.release))}
+            frames = self._frames()
+            return {name: frames[name] for name in sorted(needed & frames.keys())}
+        tables = {name: self.release[name].polars() for name in sorted(needed & set(self.release))}
         ids = pl.DataFrame({"persona_id": self.persona_ids})
-        found["personas"] = ids.join(
-            found["personas"], on="persona_id", how="left", maintain_order="left"
+        tables["personas"] = ids.join(
+            tables["personas"], on="persona_id", how="left", maintain_order="left"
         )
-        return found
+        return tables
 
     def _frames(self) -> dict[str, pl.DataFrame]:
         """The arrays as tables: `items`, `personas`, `choice_set_items`, `facets`."""
@@ -360,11 +360,11 @@ _ROWS = 250_000
 
 def _scores(table: Table, people: pl.Series, items: pl.Series, where: str) -> Floats:
     """Expected scores of shape (personas, products); NaN where there is none."""
-    found = np.full((len(people), len(items)), np.nan, np.float32)
+    scores = np.full((len(people), len(items)), np.nan, np.float32)
     rows = pl.DataFrame({"persona_id": people}).with_row_index("row").lazy()
     columns = pl.DataFrame({"item_id": items}).with_row_index("column").lazy()
-    wanted = table.lazy().select("persona_id", "item_id", "scale", "expected")
-    for part in wanted.collect_batches(chunk_size=_ROWS):
+    selected = table.lazy().select("persona_id", "item_id", "scale", "expected")
+    for part in selected.collect_batches(chunk_size=_ROWS):
         others = sorted(set(part["scale"].unique()) - {_SCALE})
         if others:
             raise ReleaseError(
@@ -372,15 +372,15 @@ def _scores(table: Table, people: pl.Series, items: pl.Series, where: str) -> Fl
                 where=f"{where}, table {table.name}",
                 hint=f"score the choice sets again with product_scoring.scale={_SCALE}",
             )
-        own = (
+        cells = (
             part.lazy()
             .join(rows, on="persona_id")
             .join(columns, on="item_id")
             .select("row", "column", pl.col("expected").cast(pl.Float32))
             .collect()
         )
-        found[own["row"].to_numpy(), own["column"].to_numpy()] = own["expected"].to_numpy()
-    return found
+        scores[cells["row"].to_numpy(), cells["column"].to_numpy()] = cells["expected"].to_numpy()
+    return scores
 
 
 @dataclass(frozen=True)
@@ -431,23 +431,23 @@ def _facets(table: pl.DataFrame, shown: pl.DataFrame) -> dict[str, tuple[Facet, 
     placed = table.join(
         shown.select("category_id", "item_id", "position"), on=["category_id", "item_id"]
     ).join(of_set, on="category_id")
-    found: dict[str, list[Facet]] = {}
+    by_category: dict[str, list[Facet]] = {}
     for (category, facet), part in placed.sort(*keys).group_by(keys, maintain_order=True):
         values = _ordered(part["value"].unique().to_list())
         number = {value: n for n, value in enumerate(values)}
         of = np.full(part["products"][0], -1, np.int8)
         of[part["position"].to_numpy()] = [number[value] for value in part["value"]]
         name = str(facet)
-        own = Facet(name, name, part["question"][0], tuple(values), of)
-        found.setdefault(str(category), []).append(own)
-    return {category: tuple(own) for category, own in found.items()}
+        choice_facet = Facet(name, name, part["question"][0], tuple(values), of)
+        by_category.setdefault(str(category), []).append(choice_facet)
+    return {category: tuple(facets) for category, facets in by_category.items()}
 
 
 def _ordered(values: Sequence[str]) -> list[str]:
     """Values of a facet: of prices and words in their own order, of others by name."""
-    for known in (PRICE_VALUES, WORD_VALUES):
-        if set(values) <= set(known):
-            return [value for value in known if value in values]
+    for vocabulary in (PRICE_VALUES, WORD_VALUES):
+        if set(values) <= set(vocabulary):
+            return [value for value in vocabulary if value in values]
     return sorted(values)
 
 
@@ -472,9 +472,9 @@ def groups(keys: npt.ArrayLike) -> list[tuple[int, Ints]]:
     """
     values = np.asarray(keys)
     order = np.argsort(values, kind="stable")
-    found, first = np.unique(values[order], return_index=True)
+    distinct, first = np.unique(values[order], return_index=True)
     ends = [*first[1:].tolist(), len(order)]
     return [
         (int(key), order[start:end])
-        for key, start, end in zip(found, first.tolist(), ends, strict=False)
+        for key, start, end in zip(distinct, first.tolist(), ends, strict=False)
     ]

@@ -93,41 +93,43 @@ class DialogueViews:
         )
 
     def _observations(self, rows: Ints) -> Observation:
-        own = self.sessions
+        sessions = self.sessions
         return {
-            "answers": own.answers[rows],
-            "feedback": own.feedback[rows, None],
-            "products": own.products(rows).reshape(len(rows), -1),
-            "turns_left": own.questions_left[rows, None],
+            "answers": sessions.answers[rows],
+            "feedback": sessions.feedback[rows, None],
+            "products": sessions.products(rows).reshape(len(rows), -1),
+            "turns_left": sessions.questions_left[rows, None],
         }
 
     def _advance(self, rows: Ints, actions: Ints) -> Step:
         """One action of each row; a single row is as it was after an error of a model's reply."""
-        own = self.sessions
-        allowed = own.allowed(rows)[np.arange(len(rows)), actions]
-        sale, left = actions >= MAX_FACETS, own.questions_left[rows] > 0
-        asked_before = ~sale & (own.answers[rows, np.minimum(actions, MAX_FACETS - 1)] != NOT_ASKED)
+        sessions = self.sessions
+        allowed = sessions.allowed(rows)[np.arange(len(rows)), actions]
+        sale, left = actions >= MAX_FACETS, sessions.questions_left[rows] > 0
+        asked_before = ~sale & (
+            sessions.answers[rows, np.minimum(actions, MAX_FACETS - 1)] != NOT_ASKED
+        )
         kind = np.where(sale, _SOLD, _ASKED)
         kind[~allowed & ~(asked_before & left)] = _WASTED
         kind[(kind == _WASTED) & ~left] = _UNSOLD
         asking, selling = np.flatnonzero(kind == _ASKED), np.flatnonzero(kind >= _SOLD)
-        turn, episode = own.turn[rows], own.episode[rows]
-        sets = own.now(rows)
+        turn, episode = sessions.turn[rows], sessions.episode[rows]
+        sets = sessions.now(rows)
         answer = np.full(len(rows), "", dtype=object)
         text = np.full(len(rows), "", dtype=object)
-        reward = np.full(len(rows), -own.rules.question_cost / 100)
+        reward = np.full(len(rows), -sessions.rules.question_cost / 100)
         regret, item = np.full(len(rows), np.nan, np.float32), np.full(len(rows), -1)
         if len(selling):
             sold = kind[selling] == _SOLD
             numbers = np.where(sold, actions[selling] - MAX_FACETS, -1)
-            ends: Sold = own.sell(rows[selling], numbers)
+            ends: Sold = sessions.sell(rows[selling], numbers)
             reward[selling] = (ends.score - ends.best) / 100
             regret[selling], item[selling], text[selling] = ends.regret, ends.product, ends.text
         if len(asking):
-            answer[asking] = own.ask(rows[asking], actions[asking])
+            answer[asking] = sessions.ask(rows[asking], actions[asking])
         if (wasted := kind == _WASTED).any():
-            own.waste(rows[wasted])
-        over = own.over[rows]
+            sessions.waste(rows[wasted])
+        over = sessions.over[rows]
         ended = kind >= _SOLD
         ids = np.full(len(rows), None, dtype=object)
         for n in np.flatnonzero(item >= 0):
@@ -258,8 +260,8 @@ class DialogueEnv(DialogueViews, gymnasium.Env[Observation, Any]):
         given = dict(options or {})
         check_keys(given, ("lifetime",))
         super().reset(seed=seed)
-        wanted = given.get("lifetime")
-        number = draw_lifetime(self.np_random) if wanted is None else int(wanted)
+        lifetime = given.get("lifetime")
+        number = draw_lifetime(self.np_random) if lifetime is None else int(lifetime)
         self.sessions.begin(_ONE, np.array([number]))
         shelf = self.book.sets[int(self.sessions.now(_ONE)[0])]
         self._frame = f"{shelf.name}: {len(shelf)} products, {len(shelf.facets)} facets"
@@ -292,20 +294,20 @@ class DialogueEnv(DialogueViews, gymnasium.Env[Observation, Any]):
             )
         if self.sessions.over[0]:
             raise ConfigError("call reset() before step()", where=type(self).__name__)
-        found = self._advance(_ONE, np.array([int(action)]))
+        step = self._advance(_ONE, np.array([int(action)]))
         info = {
             name: values[0] if isinstance(values[0], np.ndarray) else _plain(values[0])
-            for name, (values, mask) in found.infos.items()
+            for name, (values, mask) in step.infos.items()
             if mask is None or mask[0]
         }
         if self.render_mode == "ansi":
             self._frame = self._line(int(action), info)
-        return self._observation(), float(found.reward[0]), bool(found.terminated[0]), False, info
+        return self._observation(), float(step.reward[0]), bool(step.terminated[0]), False, info
 
     def action_masks(self) -> npt.NDArray[np.bool_]:
         """Actions that make sense now, of shape (80,); for ``sb3_contrib.MaskablePPO``."""
-        found: npt.NDArray[np.bool_] = self.sessions.allowed(_ONE)[0]
-        return found
+        allowed: npt.NDArray[np.bool_] = self.sessions.allowed(_ONE)[0]
+        return allowed
 
     def render(self) -> str | None:
         """The last step (or, after a reset, the category) as text; ``None`` without a mode."""

@@ -63,15 +63,15 @@ class FeedbackModel:
         """
         sold, best = y[:, outcomes.product[rows]].T, y.max(axis=1)
         regret = best - sold
-        found = np.zeros(sold.shape, np.float32)
+        log_p = np.zeros(sold.shape, np.float32)
         if outcomes.regret is not None:
-            found -= (outcomes.regret[rows, None] - regret) ** 2 / (2 * self.deviation**2)
+            log_p -= (outcomes.regret[rows, None] - regret) ** 2 / (2 * self.deviation**2)
         if outcomes.stars is not None:
-            found += self._matches(stars_of(sold, best), outcomes.stars[rows], 6)
+            log_p += self._matches(stars_of(sold, best), outcomes.stars[rows], 6)
         if outcomes.text is not None:
             tones = np.array([tone_of_text(t) for t in outcomes.text[rows].tolist()], np.int64)
-            found += self._matches(tone_of(regret), tones, len(TONES))
-        return found
+            log_p += self._matches(tone_of(regret), tones, len(TONES))
+        return log_p
 
     def _matches(self, expected: Ints, given: Ints, levels: int) -> Floats:
         chance = (1 - self.epsilon) * (expected == given[:, None]) + self.epsilon / levels

@@ -83,7 +83,7 @@ class LeakDetector:
             if pattern is not None and pattern.search(folded):
                 return kind
         runs = self._runs.intersection(_runs(text))
-        if runs and not runs <= {run for one in said for run in _runs(one)}:
+        if runs and not runs <= {run for earlier in said for run in _runs(earlier)}:
             return "title"
         return None
 

@@ -73,23 +73,23 @@ class Lifetimes:
         Raises ConfigError if the setting or cell is unknown, or the cell has too few playable
         pairs.
         """
-        for what, value, known in (("setting", setting, SETTINGS), ("cell", cell, CELLS)):
-            if value not in known:
-                raise ConfigError(f"unknown {what}", where=repr(value), hint=f"one of {known}")
+        for what, value, allowed in (("setting", setting, SETTINGS), ("cell", cell, CELLS)):
+            if value not in allowed:
+                raise ConfigError(f"unknown {what}", where=repr(value), hint=f"one of {allowed}")
         if episodes < 1:
             raise ConfigError("a lifetime needs an episode", where=f"episodes = {episodes}")
         customer, _, category = cell.partition("/")
         split = SPLITS.index("train" if customer == "seen" else "test")
         personas = np.flatnonzero(book.splits == split)
         sets = np.flatnonzero([s.seen == (category == "seen") for s in book.sets])
-        for what, found, needed in (
+        for what, candidates, needed in (
             ("customers", personas, 1 if setting == "customer" else episodes),
             ("choice sets", sets, 1 if setting == "category" else episodes),
         ):
-            if len(found) < needed:
+            if len(candidates) < needed:
                 raise ConfigError(
                     f"lifetimes of {episodes} episodes need {needed} {what}, the cell {cell} has "
-                    f"{len(found)}",
+                    f"{len(candidates)}",
                     where=f"setting {setting}, {book.reference or 'book'}",
                     hint="use fewer episodes, another cell, or a larger release",
                 )
@@ -99,17 +99,17 @@ class Lifetimes:
         playable = book.best[np.ix_(personas, sets)] >= min_best
         for start in range(0, len(numbers), _DRAWN):
             rows = slice(start, start + _DRAWN)
-            own = numbers[rows, None]
-            people = np.argsort(uniform(own, _PERSONA, book.persona_hashes[personas]), axis=1)
-            shelves = np.argsort(uniform(own, _SET, book.set_hashes[sets]), axis=1)
+            block = numbers[rows, None]
+            people = np.argsort(uniform(block, _PERSONA, book.persona_hashes[personas]), axis=1)
+            shelves = np.argsort(uniform(block, _SET, book.set_hashes[sets]), axis=1)
             if setting == "both":
                 pairs = _varied(playable, people, shelves, episodes)
             elif setting == "customer":
                 pairs = _fixed(playable, people, shelves, episodes)
             else:
-                found, few, lacking = _fixed(playable.T, shelves, people, episodes)
-                pairs = found[::-1], few, lacking
-            found, skipped[rows], lacking = pairs
+                places, few, lacking = _fixed(playable.T, shelves, people, episodes)
+                pairs = places[::-1], few, lacking
+            places, skipped[rows], lacking = pairs
             if lacking.any():
                 raise ConfigError(
                     f"no {episodes} episodes with a best score of {min_best:g} or more in the cell "
@@ -118,7 +118,7 @@ class Lifetimes:
                     f"{book.reference or 'book'}",
                     hint="use fewer episodes or another cell",
                 )
-            drawn[:, rows] = personas[found[0]], sets[found[1]]
+            drawn[:, rows] = personas[places[0]], sets[places[1]]
         labels = np.zeros(episodes) if setting == "customer" else np.arange(episodes)
         return cls(
             seeds=numbers,
@@ -184,19 +184,19 @@ def _varied(
     """Pairs in which both change, as of `_fixed`: each set has the first free customer of it."""
     n = len(people)
     pairs = np.zeros((2, n, episodes), np.int64)
-    skipped, made = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    skipped, filled = np.zeros(n, np.int64), np.zeros(n, np.int64)
     free = np.ones(people.shape, np.bool_)
     for column in shelves.T:
-        open_ = np.flatnonzero(made < episodes)
+        open_ = np.flatnonzero(filled < episodes)
         if not len(open_):
             break
         who = people[open_]
         ok = playable[who, column[open_, None]] & free[open_]
-        found, first = ok.any(axis=1), ok.argmax(axis=1)
-        passed = np.arange(people.shape[1]) < np.where(found, first, people.shape[1])[:, None]
+        matched, first = ok.any(axis=1), ok.argmax(axis=1)
+        passed = np.arange(people.shape[1]) < np.where(matched, first, people.shape[1])[:, None]
         skipped[open_] += (free[open_] & passed).sum(axis=1)
-        rows, place = open_[found], first[found]
-        pairs[:, rows, made[rows]] = people[rows, place], column[rows]
+        rows, place = open_[matched], first[matched]
+        pairs[:, rows, filled[rows]] = people[rows, place], column[rows]
         free[rows, place] = False
-        made[rows] += 1
-    return pairs, skipped, made < episodes
+        filled[rows] += 1
+    return pairs, skipped, filled < episodes

@@ -64,11 +64,11 @@ class Values:
 
     def curve(self, *, draws: int = RESAMPLES, seed: int = 0) -> list[Figure]:
         """Mean and 95 % interval over lifetimes at each place."""
-        known = ~np.isnan(self.values)
+        valid = ~np.isnan(self.values)
         weights = user_weights(len(self.seeds), draws, seed)
         with np.errstate(invalid="ignore", divide="ignore"):
-            drawn = weights @ np.where(known, self.values, 0) / (weights @ known)
-            mean = np.where(known, self.values, 0).sum(axis=0) / known.sum(axis=0)
+            drawn = weights @ np.where(valid, self.values, 0) / (weights @ valid)
+            mean = np.where(valid, self.values, 0).sum(axis=0) / valid.sum(axis=0)
         return [_figure(value, drawn[:, n]) for n, value in enumerate(mean)]
 
     def overall(self, *, draws: int = RESAMPLES, seed: int = 0) -> Figure:
@@ -82,12 +82,12 @@ class Values:
 
     def slope(self) -> Values:
         """Least-squares slope over the places of each lifetime; NaN for fewer than two."""
-        known = ~np.isnan(self.values)
-        x = np.where(known, self.x, np.nan)
+        valid = ~np.isnan(self.values)
+        x = np.where(valid, self.x, np.nan)
         x = x - _mean(x)[:, None]
         with np.errstate(invalid="ignore", divide="ignore"):
-            found = np.nansum(x * self.values, axis=1) / np.nansum(x**2, axis=1)
-        return Values(self.seeds, np.zeros(1), found[:, None])
+            slopes = np.nansum(x * self.values, axis=1) / np.nansum(x**2, axis=1)
+        return Values(self.seeds, np.zeros(1), slopes[:, None])
 
     @property
     def lifetimes(self) -> Ints:
@@ -109,10 +109,10 @@ def values_of(episodes: pl.DataFrame, metric: str) -> Values:
     )
     wide = wide.sort("seed")
     names = sorted((c for c in wide.columns if c != "seed"), key=int)
-    found = wide.select(names).to_numpy().astype(np.float64)
+    values = wide.select(names).to_numpy().astype(np.float64)
     if metric == "cumulative_regret":
-        found = np.cumsum(found, axis=1)
-    return Values(wide["seed"].to_numpy(), np.array([float(n) for n in names]), found)
+        values = np.cumsum(values, axis=1)
+    return Values(wide["seed"].to_numpy(), np.array([float(n) for n in names]), values)
 
 
 def paired(left: Values, right: Values) -> tuple[Values, float]:
@@ -121,9 +121,9 @@ def paired(left: Values, right: Values) -> tuple[Values, float]:
     p is that of the two-sided paired permutation test over lifetimes.
     """
     seeds, mine, theirs = np.intersect1d(left.seeds, right.seeds, return_indices=True)
-    x, own, other = np.intersect1d(left.x, right.x, return_indices=True)
-    found = left.values[np.ix_(mine, own)] - right.values[np.ix_(theirs, other)]
-    differences = Values(np.asarray(seeds, np.int64), x, found)
+    x, left_x, right_x = np.intersect1d(left.x, right.x, return_indices=True)
+    values = left.values[np.ix_(mine, left_x)] - right.values[np.ix_(theirs, right_x)]
+    differences = Values(np.asarray(seeds, np.int64), x, values)
     means = differences.means[~np.isnan(differences.means)]
     return differences, paired_permutation(means, np.zeros(len(means)))
 
@@ -142,8 +142,8 @@ def gap_closed(episodes: pl.DataFrame, oracle: pl.DataFrame) -> Figure:
     weights = user_weights(len(a), RESAMPLES, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         drawn = weights @ (totals[2] - totals[0]) / (weights @ (totals[2] - totals[1]))
-        whole = totals.sum(axis=1)
-        return _figure((whole[2] - whole[0]) / (whole[2] - whole[1]), drawn)
+        sums = totals.sum(axis=1)
+        return _figure((sums[2] - sums[0]) / (sums[2] - sums[1]), drawn)
 
 
 def calibration(
@@ -163,12 +163,12 @@ def calibration(
     """
     tests = {"top_1": pl.col("rank") <= 1, "top_5": pl.col("rank") <= 5}
     tests |= {f"regret_{level:g}": pl.col("regret") <= level for level in REGRET_LEVELS}
-    found = {}
+    errors = {}
     for episode in episodes:
-        own = turns.filter(pl.col("episode") == episode, pl.col("kind").is_in(list(kinds)))
-        for name in filter(own.columns.__contains__, (*CONFIDENCES, *STATED)):
+        selected = turns.filter(pl.col("episode") == episode, pl.col("kind").is_in(list(kinds)))
+        for name in filter(selected.columns.__contains__, (*CONFIDENCES, *STATED)):
             event = tests[name.removeprefix("stated_")]
-            rows = own.select("seed", confidence=name, happened=event).drop_nulls()
+            rows = selected.select("seed", confidence=name, happened=event).drop_nulls()
             if not rows.height:
                 continue
             seeds, life = np.unique(rows["seed"].to_numpy(), return_inverse=True)
@@ -182,8 +182,8 @@ def calibration(
             weights = user_weights(len(seeds), draws, seed)
             drawn = np.abs(weights @ gaps).sum(axis=1) / (weights @ counts)
             value = np.abs(gaps.sum(axis=0)).sum() / counts.sum()
-            found[episode, name] = (_figure(value, drawn), len(seeds))
-    return found
+            errors[episode, name] = (_figure(value, drawn), len(seeds))
+    return errors
 
 
 def faithfulness(book: Book, turns: pl.DataFrame, episodes: pl.DataFrame) -> Values:
@@ -197,8 +197,8 @@ def faithfulness(book: Book, turns: pl.DataFrame, episodes: pl.DataFrame) -> Val
         persona = np.array([people[p] for p in rows["persona_id"].to_list()])
         who, back = np.unique(persona, return_inverse=True)
         y = shelf.y[who]
-        found = value_means(shelf, y) > np.nanmean(y, axis=1, keepdims=True)
-        return np.asarray(found[back, column], dtype=np.float64)
+        higher = value_means(shelf, y) > np.nanmean(y, axis=1, keepdims=True)
+        return np.asarray(higher[back, column], dtype=np.float64)
 
     return _of_answers(book, turns, episodes, above)
 
@@ -213,8 +213,8 @@ def answers_used(book: Book, turns: pl.DataFrame, episodes: pl.DataFrame) -> Val
     def excess(shelf: ChoiceSet, column: Ints, rows: pl.DataFrame) -> Doubles:
         places = {name: n for n, name in enumerate(shelf.item_ids)}
         sold = np.array([places[item] for item in rows["item_id"].to_list()])
-        found = shelf.members[sold, column] - shelf.members.mean(axis=0)[column]
-        return np.asarray(found, dtype=np.float64)
+        difference = shelf.members[sold, column] - shelf.members.mean(axis=0)[column]
+        return np.asarray(difference, dtype=np.float64)
 
     return _of_answers(book, turns, episodes.filter(pl.col("item_id").is_not_null()), excess)
 
@@ -263,15 +263,15 @@ def _of_answers(
 def _gaps(confidence: Doubles, happened: Doubles, life: Any, lifetimes: int) -> Doubles:
     """Sum of (outcome - confidence) by lifetime and bin, of shape (lifetimes, bins)."""
     place = np.minimum((confidence * _BINS).astype(np.int64), _BINS - 1)
-    found = np.bincount(life * _BINS + place, happened - confidence, lifetimes * _BINS)
-    return np.asarray(found.reshape(lifetimes, _BINS), np.float64)
+    sums = np.bincount(life * _BINS + place, happened - confidence, lifetimes * _BINS)
+    return np.asarray(sums.reshape(lifetimes, _BINS), np.float64)
 
 
 def _mean(values: Doubles) -> Doubles:
     """Mean of known values in each row; NaN without one."""
-    known = ~np.isnan(values)
+    valid = ~np.isnan(values)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(np.where(known, values, 0).sum(axis=1) / known.sum(axis=1), np.float64)
+        return np.asarray(np.where(valid, values, 0).sum(axis=1) / valid.sum(axis=1), np.float64)
 
 
 def _figure(value: Any, drawn: Doubles) -> Figure:

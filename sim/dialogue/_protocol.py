@@ -98,13 +98,13 @@ class Views:
 
     def take(self, rows: Ints) -> Views:
         """Some dialogues of the batch."""
-        own = {f.name: getattr(self, f.name) for f in fields(self)}
-        arrays = {n: v[rows] for n, v in own.items() if isinstance(v, np.ndarray)}
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        arrays = {n: v[rows] for n, v in values.items() if isinstance(v, np.ndarray)}
         texts = {
             "transcript": lambda row: self.transcript(int(rows[row])),
             "past": lambda row: self.past(int(rows[row])),
         }
-        return Views(**{**own, **arrays, **texts})
+        return Views(**{**values, **arrays, **texts})
 
     def placed(self, products: Ints) -> Ints:
         """Numbers in the dialogue of one product of the choice set per row, of shape (n,)."""

@@ -130,8 +130,8 @@ def run_suites(
         results[name] = _study(name, suite, rows, figures, notes)
         flagged += [
             f"{name}: {share:.0%} of the episodes of {_title(suite, row)} have no regret"
-            for (row, _), found in zip(rows, figures, strict=True)
-            if (share := found["failed", 0.0].figure.value) > MAX_FAILED
+            for (row, _), points in zip(rows, figures, strict=True)
+            if (share := points["failed", 0.0].figure.value) > MAX_FAILED
         ]
         played += [p for _, p in rows]
         seconds[name] = time.perf_counter() - began
@@ -184,14 +184,14 @@ def _playable(
 
 def _circumstances(context: DialogueContext, figures: list[Points]) -> list[str]:
     """Sentences on what the rows of a suite share."""
-    most = max(found["skipped", 0.0].figure.value for found in figures)
-    found = [
+    most = max(points["skipped", 0.0].figure.value for points in figures)
+    notes = [
         f"Pairs skipped in a lifetime's draw, for a best score below "
         f"{context.settings.dialogue.min_best:g}: {most:.2f} at most on average (the paper: 3.75)."
     ]
     if context.customer != "statistical":
-        found.append(f"Customers of all rows: {context.customer}.")
-    return found
+        notes.append(f"Customers of all rows: {context.customer}.")
+    return notes
 
 
 def _own_suite(custom: Sequence[Configuration]) -> Suite:
@@ -241,27 +241,27 @@ def _figures(book: Book, suite: Suite, rows: Rows, drawn: Sequence[Lifetimes]) -
     shares = [values_of(played.episodes, _SHARE) for _, played in rows]
     out: list[Points] = []
     for (row, played), share, life in zip(rows, shares, drawn, strict=True):
-        found: Points = {}
+        measured: Points = {}
         skipped = Values(life.seeds, np.zeros(1), life.skipped[:, None].astype(np.float64))
-        found["skipped", 0.0] = _overall(skipped)
+        measured["skipped", 0.0] = _overall(skipped)
         episodes, turns = played.episodes, played.turns
         curves = {name: values_of(episodes, name) for name in _CURVES}
         for name, values in curves.items():
             points = zip(values.x.tolist(), values.curve(), values.lifetimes.tolist(), strict=True)
-            found.update({(name, x): _Point(figure, n) for x, figure, n in points})
+            measured.update({(name, x): _Point(figure, n) for x, figure, n in points})
         for name in _WHOLE:
-            found[name, 0.0] = _overall(values_of(episodes, name))
-        found["slope", 0.0] = _overall(share.slope())
+            measured[name, 0.0] = _overall(values_of(episodes, name))
+        measured["slope", 0.0] = _overall(share.slope())
         if turns is not None:
             for (episode, name), (figure, count) in calibration(turns).items():
-                found[f"ece_{name}", float(episode)] = _Point(figure, count)
+                measured[f"ece_{name}", float(episode)] = _Point(figure, count)
             for episode in row.probes:
-                found.update(_probed(turns, episode))
+                measured.update(_probed(turns, episode))
             for name, measure in (("faithful", faithfulness), ("answers_used", answers_used)):
                 values = measure(book, turns, episodes)
                 if len(values.seeds):
-                    found[name, 0.0] = _overall(values)
-        out.append(found)
+                    measured[name, 0.0] = _overall(values)
+        out.append(measured)
     _compare(suite, rows, shares, out)
     return out
 
@@ -272,14 +272,14 @@ def _overall(values: Values) -> _Point:
 
 def _probed(turns: pl.DataFrame, episode: int) -> Points:
     """Regret by questions asked, of recommendations probed in an episode."""
-    own = turns.filter(
+    probed = turns.filter(
         (pl.col("episode") == episode)
         & pl.col("kind").is_in(["probe", "recommend"])
         & pl.col("regret").is_not_null()
     ).unique(["seed", "turn"], keep="first", maintain_order=True)
-    if own.is_empty():
+    if probed.is_empty():
         return {}
-    wide = own.pivot("turn", index="seed", values="regret").sort("seed")
+    wide = probed.pivot("turn", index="seed", values="regret").sort("seed")
     names = sorted((c for c in wide.columns if c != "seed"), key=int)
     x = np.array([float(n) for n in names])
     values = Values(wide["seed"].to_numpy(), x, wide.select(names).to_numpy().astype(np.float64))
@@ -314,8 +314,8 @@ def _compare(suite: Suite, rows: Rows, shares: Sequence[Values], out: list[Point
 
 def _above_chance(episodes: pl.DataFrame) -> bool:
     """True for an oracle better than a random product, interval included; else there is no gap."""
-    chance, own = values_of(episodes, "random_regret"), values_of(episodes, "regret")
-    return paired(chance, own)[0].overall().low > 0
+    chance, regret = values_of(episodes, "random_regret"), values_of(episodes, "regret")
+    return paired(chance, regret)[0].overall().low > 0
 
 
 def _partner(rows: Rows, row: Configuration, **changed: str) -> int | None:
@@ -326,8 +326,8 @@ def _partner(rows: Rows, row: Configuration, **changed: str) -> int | None:
     """
     same = ("setting", "cell") if "agent" in changed else tuple(row.labels)
     for m, (other, _) in enumerate(rows):
-        wanted = {name: row.labels[name] for name in same if name not in changed} | changed
-        if all(other.labels[name] == value for name, value in wanted.items()):
+        labels = {name: row.labels[name] for name in same if name not in changed} | changed
+        if all(other.labels[name] == value for name, value in labels.items()):
             return m
     return None
 
@@ -349,8 +349,8 @@ def _report_frame(name: str, suite: Suite, rows: Rows, figures: list[Points]) ->
             "p": _known(point.q),
             "lifetimes": point.lifetimes,
         }
-        for (row, _), found in zip(rows, figures, strict=True)
-        for (metric, x), point in found.items()
+        for (row, _), points in zip(rows, figures, strict=True)
+        for (metric, x), point in points.items()
     ]
     return pl.DataFrame(lines, schema=DIALOGUE["dialogue.report"].polars_schema())
 
@@ -371,26 +371,26 @@ def _study(
     )
     zero = _always_zero(figures)
     titles = [_title(suite, row) for row, _ in rows]
-    for n, ((row, played), found) in enumerate(zip(rows, figures, strict=True)):
+    for n, ((row, played), points) in enumerate(zip(rows, figures, strict=True)):
         labels = [row.labels[varied] for varied in suite.varied]
         values = {
-            m: _shown(found[m, 0.0].figure) for m in _TABLE if (m, 0.0) in found and m not in zero
+            m: _shown(points[m, 0.0].figure) for m in _TABLE if (m, 0.0) in points and m not in zero
         }
         count = played.episodes["seed"].n_unique()
         note = f"{count} lifetimes of {played.episodes['episode'].n_unique()} episodes"
         source = "model" if played.identity["agent"].get("language_model") else row.source
-        own = note if source == "model" else ""
-        study.add(labels, source, figures=values, n=count, note=own)
-        if not np.isnan(p := found.get(("memory_effect", 0.0), _NONE).p):
-            effect = found["memory_effect", 0.0].figure
+        model_note = note if source == "model" else ""
+        study.add(labels, source, figures=values, n=count, note=model_note)
+        if not np.isnan(p := points.get(("memory_effect", 0.0), _NONE).p):
+            effect = points["memory_effect", 0.0].figure
             study.comparisons.append(
                 Comparison(titles[n], "the same, memory off", "normalised_regret", effect, p, count)
             )
         other = _partner(rows, row, **{suite.reference[0]: suite.reference[1]})
-        if other is not None and not np.isnan(p := found[_SHARE, 0.0].p):
+        if other is not None and not np.isnan(p := points[_SHARE, 0.0].p):
             if suite.reference == ("memory", "off"):
                 continue
-            shares = [values_of(one.episodes, _SHARE) for one in (played, rows[other][1])]
+            shares = [values_of(side.episodes, _SHARE) for side in (played, rows[other][1])]
             effect = paired(shares[0], shares[1])[0].overall()
             study.comparisons.append(
                 Comparison(titles[n], titles[other], "normalised_regret", effect, p, count)
@@ -408,7 +408,7 @@ def _study(
 def _always_zero(figures: list[Points]) -> list[str]:
     """Metrics of the table that are 0 in all rows: a sentence replaces their columns."""
     values = {m: [f[m, 0.0].figure.value for f in figures if (m, 0.0) in f] for m in _TABLE}
-    return [m for m, own in values.items() if own and not any(own)]
+    return [m for m, column in values.items() if column and not any(column)]
 
 
 def _shown(figure: Figure) -> Figure | None:
@@ -417,7 +417,7 @@ def _shown(figure: Figure) -> Figure | None:
 
 def _pictures(suite: Suite, rows: Rows, figures: list[Points]) -> dict[str, bytes]:
     """Curves over episodes, and by questions where recommendations were probed."""
-    wanted = {
+    charts = {
         "normalised regret by episode": ("normalised_regret", "episode"),
         "questions by episode": ("questions", "episode"),
         **{
@@ -427,12 +427,12 @@ def _pictures(suite: Suite, rows: Rows, figures: list[Points]) -> dict[str, byte
         },
     }
     out = {}
-    for title, (metric, axis) in wanted.items():
+    for title, (metric, axis) in charts.items():
         curves: dict[str, dict[str, Figure | float | None]] = {}
-        for (row, _), found in zip(rows, figures, strict=True):
+        for (row, _), measured in zip(rows, figures, strict=True):
             if metric == "questions" and row.agent in FLOORS + BOUNDS:
                 continue
-            points = {f"{x:g}": p.figure for (n, x), p in found.items() if n == metric and x > 0}
+            points = {f"{x:g}": p.figure for (n, x), p in measured.items() if n == metric and x > 0}
             shown = {x: f for x, f in points.items() if not np.isnan(f.value)}
             if shown:
                 curves[_title(suite, row)] = dict(shown)
@@ -507,9 +507,9 @@ def checks(book: Book, found: DialogueRun) -> dict[str, tuple[bool, dict[str, An
         if len(y := shelf.y[~np.isnan(shelf.y).any(axis=1)])
     ]
     paying = float(np.mean(np.array(worth) >= MIN_WORTH))
-    whole = found.report.filter((pl.col("metric") == "regret") & (pl.col("x") == 0))
+    overall = found.report.filter((pl.col("metric") == "regret") & (pl.col("x") == 0))
     beaten = []
-    bounds = {(r["figure"], r["configuration"]): r for r in whole.iter_rows(named=True)}
+    bounds = {(r["figure"], r["configuration"]): r for r in overall.iter_rows(named=True)}
     for (figure, name), row in bounds.items():
         words = name.split(", ")
         if "oracle" not in words:

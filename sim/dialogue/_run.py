@@ -170,8 +170,8 @@ def play(
                 agent.open(book if agent.privileged else book.disclosed(), seed)
                 customer.open(book, seed)
                 opened = True
-            made = _Block(book, lifetimes, rows, agent, customer, options, seed, run)
-            stored = made.play(keep_turns=keep_turns)
+            played_block = _Block(book, lifetimes, rows, agent, customer, options, seed, run)
+            stored = played_block.play(keep_turns=keep_turns)
             if cache is not None:
                 if stored[1] is not None:
                     cache.put("turns", key, stored[1])
@@ -193,8 +193,8 @@ def play(
 
 def _joined(table: str, frames: list[pl.DataFrame], *, ordered: bool) -> pl.DataFrame:
     """Frames that are each in the order of the contract's key, as one in that order."""
-    whole = pl.concat(frames, rechunk=False)
-    return whole if ordered else _sorted(table, whole)
+    joined = pl.concat(frames, rechunk=False)
+    return joined if ordered else _sorted(table, joined)
 
 
 def _sorted(table: str, frame: pl.DataFrame) -> pl.DataFrame:
@@ -290,8 +290,8 @@ class _Episode:
     def score(self, products: Ints) -> Floats:
         """Score of products of shape (n,) or (n, turns); NaN for -1."""
         at = products.reshape(len(self.y), -1)
-        found = np.take_along_axis(self.y, np.maximum(at, 0), axis=1)
-        return np.where(at >= 0, found, np.nan).reshape(products.shape).astype(np.float32)
+        scores = np.take_along_axis(self.y, np.maximum(at, 0), axis=1)
+        return np.where(at >= 0, scores, np.nan).reshape(products.shape).astype(np.float32)
 
     def rank(self, products: Ints) -> Ints:
         """One more than the number of better products; 0 for -1."""
@@ -328,8 +328,8 @@ class _Block:
                 turns.append(self._turns(episode))
             self.past.append(episode)
         self.agent.wipe(self.rows)
-        told = _sorted("turns", pl.concat(turns)) if keep_turns else None
-        return _sorted("episodes", pl.concat(episodes)), told
+        turn_table = _sorted("turns", pl.concat(turns)) if keep_turns else None
+        return _sorted("episodes", pl.concat(episodes)), turn_table
 
     def _start(self, number: int) -> _Episode:
         sets = self.lifetimes.sets[self.rows, number]
@@ -410,27 +410,27 @@ class _Block:
     def _probe(self, e: _Episode, active: Ints, turn: int, views: Views) -> None:
         """Note what would be sold now; the agent keeps nothing of it."""
         none = np.zeros(len(active), np.int64)
-        asked = replace(views, questions_left=none, must_ask=none.astype(np.bool_))
-        found = self.agent.act(asked)
-        ok = ~found.ask & ~self._wrong(found, asked)
-        if found.status is not None:
-            ok &= found.status == OK
+        last_views = replace(views, questions_left=none, must_ask=none.astype(np.bool_))
+        actions = self.agent.act(last_views)
+        ok = ~actions.ask & ~self._wrong(actions, last_views)
+        if actions.status is not None:
+            ok &= actions.status == OK
         if e.probe is None:
             e.probe = np.full(e.product.shape, -1)
             e.probe_belief = np.full(e.belief.shape, np.nan, np.float32)
             e.probe_keys = np.full(e.product.shape, None, object)
         assert e.probe_belief is not None
-        e.probe[active[ok], turn] = self._canonical(e, active[ok], found.product[ok])
-        if found.expected_regret is not None:
-            e.probe_belief[active, turn, 0] = found.expected_regret
-        if found.confidences is not None:
-            e.probe_belief[active, turn, 1:7] = found.confidences
-        if found.stated is not None:
-            e.probe_belief[active, turn, 7:] = found.stated
-        if found.answer_key is not None:
-            e.probe_keys[active, turn] = found.answer_key
-        if found.tokens is not None:
-            e.tokens[active] += found.tokens
+        e.probe[active[ok], turn] = self._canonical(e, active[ok], actions.product[ok])
+        if actions.expected_regret is not None:
+            e.probe_belief[active, turn, 0] = actions.expected_regret
+        if actions.confidences is not None:
+            e.probe_belief[active, turn, 1:7] = actions.confidences
+        if actions.stated is not None:
+            e.probe_belief[active, turn, 7:] = actions.stated
+        if actions.answer_key is not None:
+            e.probe_keys[active, turn] = actions.answer_key
+        if actions.tokens is not None:
+            e.tokens[active] += actions.tokens
 
     def _ask(self, e: _Episode, active: Ints, turn: int, facet: Ints, text: Any) -> Ints:
         """Put questions to the customers; returns the dialogues that go on."""
@@ -539,13 +539,13 @@ class _Block:
     def _canonical(self, e: _Episode, active: Ints, products: Ints) -> Ints:
         """Products of the choice set by their numbers in the dialogue; -1 where out of range."""
         inside = (products >= 0) & (products < self.book.sizes[e.set[active]])
-        found = e.order[active, np.where(inside, products, 0)]
-        return np.where(inside, found, -1)
+        canonical = e.order[active, np.where(inside, products, 0)]
+        return np.where(inside, canonical, -1)
 
     def _transcript(self, e: _Episode, row: int) -> list[tuple[str, str]]:
         """Questions and answers of a dialogue as texts."""
         shelf = self.book.sets[int(e.set[row])]
-        found = []
+        turns = []
         for n in range(int(e.turn[row])):
             facet, value = int(e.facets[row, n]), int(e.answers[row, n])
             question, reply = e.questions[row, n], e.replies[row, n]
@@ -553,8 +553,8 @@ class _Block:
                 question = shelf.facets[facet].question
             if reply is None:
                 reply = _INDIFFERENT if value < 0 else _prefers(shelf.facets[facet].values[value])
-            found.append((question, reply))
-        return found
+            turns.append((question, reply))
+        return turns
 
     def _memories(self, row: int) -> list[PastEpisode]:
         """Finished episodes of a lifetime; none with memory off."""
@@ -582,7 +582,7 @@ class _Block:
         score, names = e.score(sold), self._names
         mean = np.nanmean(e.y, axis=1, dtype=np.float64)
         n = len(self.rows)
-        asked = np.arange(e.facets.shape[1]) < e.turn[:, None]
+        taken = np.arange(e.facets.shape[1]) < e.turn[:, None]
         return _typed(
             "episodes",
             {
@@ -599,7 +599,7 @@ class _Block:
                 "cell": pl.repeat(self.lifetimes.cell, n, eager=True),
                 "questions": e.turn,
                 "repeated": _repeated(e),
-                "unmatched": (asked & (e.answers == UNMATCHED)).sum(axis=1),
+                "unmatched": (taken & (e.answers == UNMATCHED)).sum(axis=1),
                 "item_id": names.item(e.set, sold),
                 "rank": _known(e.rank(sold), sold >= 0),
                 "score": _rounded(score),
@@ -671,7 +671,7 @@ class _Block:
     ) -> dict[str, Any]:
         """Columns of the turns of one kind; `row` are rows of the block."""
         n = len(row)
-        found: dict[str, Any] = {
+        columns: dict[str, Any] = {
             "seed": self.lifetimes.seeds[self.rows[row]],
             "episode": np.full(n, e.number + 1),
             "turn": turn,
@@ -680,20 +680,20 @@ class _Block:
             "status": np.zeros(n, np.int8),
         }
         if text is not None:
-            found["text"] = text
+            columns["text"] = text
         if keys is not None:
-            found["answer_key"] = _texts(keys)
+            columns["answer_key"] = _texts(keys)
         if product is not None:
             scores = e.y[row, np.maximum(product, 0)]
             rank = 1 + (e.y[row] > scores[:, None]).sum(axis=1)
-            found["item_id"] = self._names.item(e.set[row], product)
-            found["regret"] = _rounded(np.where(product >= 0, e.best[row] - scores, np.nan))
-            found["rank"] = _known(rank, product >= 0)
+            columns["item_id"] = self._names.item(e.set[row], product)
+            columns["regret"] = _rounded(np.where(product >= 0, e.best[row] - scores, np.nan))
+            columns["rank"] = _known(rank, product >= 0)
         if belief is not None:
             names = ("expected_regret", *CONFIDENCES, *STATED)
             for name, values in zip(names, belief.T, strict=True):
-                found[name] = _rounded(np.clip(values, 0, 100 if "expected" in name else 1))
-        return found
+                columns[name] = _rounded(np.clip(values, 0, 100 if "expected" in name else 1))
+        return columns
 
     def _finished(self, part: dict[str, Any]) -> dict[str, Any]:
         n = len(part["seed"])
@@ -771,16 +771,16 @@ def _texts(values: Any) -> pl.Series:
     return pl.Series(values.tolist(), dtype=pl.String)
 
 
-def _words(usual: pl.Series, own: Any) -> pl.Series:
+def _words(usual: pl.Series, generated: Any) -> pl.Series:
     """Own words where there are any, else the usual ones."""
-    if not any(text is not None for text in own.tolist()):
+    if not any(text is not None for text in generated.tolist()):
         return usual
-    return _texts(own).rename("").zip_with(_texts(own).is_not_null(), usual.rename(""))
+    return _texts(generated).rename("").zip_with(_texts(generated).is_not_null(), usual.rename(""))
 
 
-def _known(values: Any, known: Any) -> pl.Series:
+def _known(values: Any, mask: Any) -> pl.Series:
     """Whole numbers, null where they are not known."""
-    return pl.Series(np.where(known, values, -1).astype(np.int64)).replace(-1, None)
+    return pl.Series(np.where(mask, values, -1).astype(np.int64)).replace(-1, None)
 
 
 def _rounded(values: Any) -> pl.Series:
@@ -789,15 +789,15 @@ def _rounded(values: Any) -> pl.Series:
 
 def _repeated(e: _Episode) -> Ints:
     """Questions of each episode that were asked before in it: the same facet, or the same words."""
-    found = np.zeros(len(e.turn), np.int64)
+    counts = np.zeros(len(e.turn), np.int64)
     for turn in range(1, int(e.turn.max(initial=0))):
         same = (e.facets[:, :turn] == e.facets[:, [turn]]) & (e.facets[:, [turn]] >= 0)
-        found += same.any(axis=1) & (turn < e.turn)
+        counts += same.any(axis=1) & (turn < e.turn)
     free = (e.facets < 0) & (np.arange(e.facets.shape[1]) < e.turn[:, None])
     for row in np.flatnonzero(free.sum(axis=1) > 1).tolist():
         words = [" ".join(str(q).casefold().split()) for q in e.questions[row, free[row]].tolist()]
-        found[row] += len(words) - len(set(words))
-    return found
+        counts[row] += len(words) - len(set(words))
+    return counts
 
 
 def _typed(table: str, columns: dict[str, Any]) -> pl.DataFrame:

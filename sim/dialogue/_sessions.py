@@ -55,10 +55,10 @@ class Rules:
     min_best: float = MIN_BEST
 
     def __post_init__(self) -> None:
-        for name, known in (("setting", SETTINGS), ("cell", CELLS), ("feedback", FEEDBACK)):
+        for name, allowed in (("setting", SETTINGS), ("cell", CELLS), ("feedback", FEEDBACK)):
             value = getattr(self, name)
-            if value not in known:
-                hint = nearest(value, known)
+            if value not in allowed:
+                hint = nearest(value, allowed)
                 raise ConfigError(f"{name} is {value!r}", where="dialogue", hint=hint)
         for name, low in (
             ("episodes", 1),
@@ -100,15 +100,15 @@ class Sessions:
     """
 
     def __init__(self, book: Book, customer: Customer, rows: int, rules: Rules) -> None:
-        for found in book.sets:
+        for shelf in book.sets:
             for what, count, limit in (
-                ("products", len(found), MAX_PRODUCTS),
-                ("facets", len(found.facets), MAX_FACETS),
+                ("products", len(shelf), MAX_PRODUCTS),
+                ("facets", len(shelf.facets), MAX_FACETS),
             ):
                 if count > limit:
                     raise ReleaseError(
                         f"a choice set has {count} {what}, dialogues allow {limit}",
-                        where=f"{book.reference or 'book'}, category {found.category_id}",
+                        where=f"{book.reference or 'book'}, category {shelf.category_id}",
                         hint="build the products again",
                     )
         self.book, self.customer, self.rules = book, customer, rules
@@ -126,9 +126,9 @@ class Sessions:
         # Values of facets by product of each set, padded with -1; -2 beyond the set's end.
         width = self.order.shape[1]
         self._values = np.full((len(book.sets), width + 1, MAX_FACETS), -2, np.int8)
-        for number, found in enumerate(book.sets):
-            for f, facet in enumerate(found.facets):
-                self._values[number, : len(found), f] = facet.of
+        for number, shelf in enumerate(book.sets):
+            for f, facet in enumerate(shelf.facets):
+                self._values[number, : len(shelf), f] = facet.of
         self._facets = np.array([len(s.facets) for s in book.sets], np.int64)
 
     @property
@@ -177,15 +177,15 @@ class Sessions:
         """Facets that can be asked about and products that can be sold, of shape (n, 80)."""
         out = np.zeros((len(rows), MAX_FACETS + MAX_PRODUCTS), np.bool_)
         left = self.questions_left[rows, None] > 0
-        known = np.arange(MAX_FACETS) < self._facets[self.now(rows), None]
-        out[:, :MAX_FACETS] = known & left & (self.answers[rows] == NOT_ASKED)
+        exists = np.arange(MAX_FACETS) < self._facets[self.now(rows), None]
+        out[:, :MAX_FACETS] = exists & left & (self.answers[rows] == NOT_ASKED)
         out[:, MAX_FACETS : MAX_FACETS + self.order.shape[1]] = self.order[rows] >= 0
         return out
 
     def said(self, row: int) -> list[tuple[str, str]]:
         """Questions and answers of the current episode."""
-        found: list[tuple[str, str]] = [(q, a) for q, a in self._said[row, : self.turn[row]]]
-        return found
+        said: list[tuple[str, str]] = [(q, a) for q, a in self._said[row, : self.turn[row]]]
+        return said
 
     def ask(
         self, rows: Ints, facets: Ints, texts: npt.NDArray[np.object_] | None = None
@@ -217,11 +217,11 @@ class Sessions:
             text=texts,
             transcript=lambda n: self.said(int(rows[n])),
         )
-        found = self.customer.answer(questions)
-        self._check(found.status, rows)
-        spoken = self._spoken(found, sets)
-        known = found.facet >= 0
-        self.answers[rows[known], found.facet[known]] = found.value[known]
+        answers = self.customer.answer(questions)
+        self._check(answers.status, rows)
+        spoken = self._spoken(answers, sets)
+        matched = answers.facet >= 0
+        self.answers[rows[matched], answers.facet[matched]] = answers.value[matched]
         self._said[rows, turn, 0], self._said[rows, turn, 1] = words, spoken
         self.turn[rows] += 1
         return spoken

@@ -103,25 +103,25 @@ def _with_control(rows: Sequence[Configuration]) -> list[Configuration]:
 
 
 def _agents(names: Sequence[str], models: Sequence[str], **shared: Any) -> list[Configuration]:
-    own = [Configuration(a, **shared) for a in names]
-    return own + [Configuration(a, model=True, **shared) for a in models]
+    rows = [Configuration(a, **shared) for a in names]
+    return rows + [Configuration(a, model=True, **shared) for a in models]
 
 
 def _models(models: Sequence[str]) -> list[Configuration]:
-    own = _agents(("base", "greedy", "dp", "thompson", "linear"), models)
-    own.insert(3, Configuration("dp", _TEMPERED))
-    return _bounds() + _with_control(own)
+    rows = _agents(("base", "greedy", "dp", "thompson", "linear"), models)
+    rows.insert(3, Configuration("dp", _TEMPERED))
+    return _bounds() + _with_control(rows)
 
 
 def _planning(models: Sequence[str]) -> list[Configuration]:
     shared: dict[str, Any] = {"must_ask": _FORCED, "probes": (1, 5, 10)}
-    own = _agents(("base", "greedy", "dp"), (), **shared)
-    own.append(Configuration("dp", {"depth": 2}, **shared))
+    rows = _agents(("base", "greedy", "dp"), (), **shared)
+    rows.append(Configuration("dp", {"depth": 2}, **shared))
     for name in models:
         # Only the agents that we know of take the option.
         options = {"confidences": "both"} if name in AGENTS else {}
-        own.append(Configuration(name, options, model=True, **shared))
-    return _bounds() + own
+        rows.append(Configuration(name, options, model=True, **shared))
+    return _bounds() + rows
 
 
 def _feedback(models: Sequence[str]) -> list[Configuration]:
@@ -130,13 +130,13 @@ def _feedback(models: Sequence[str]) -> list[Configuration]:
 
 
 def _reasoning(models: Sequence[str]) -> list[Configuration]:
-    own = [Configuration("greedy"), Configuration("dp"), Configuration("dp", {"depth": 2})]
-    return _bounds() + own + _agents((), models)
+    rows = [Configuration("greedy"), Configuration("dp"), Configuration("dp", {"depth": 2})]
+    return _bounds() + rows + _agents((), models)
 
 
 def _context(models: Sequence[str]) -> list[Configuration]:
-    own = [Configuration("dp"), Configuration("dp", _TEMPERED), *_agents(("linear",), models)]
-    return _bounds() + _with_control(own)
+    rows = [Configuration("dp"), Configuration("dp", _TEMPERED), *_agents(("linear",), models)]
+    return _bounds() + _with_control(rows)
 
 
 def _settings(models: Sequence[str]) -> list[Configuration]:
@@ -236,8 +236,8 @@ def chosen_suites(names: Sequence[str]) -> list[str]:
         if name not in SUITES and name != "all":
             hint = nearest(name, [*SUITES, "all"])
             raise ConfigError(f"no suite {name!r}", where="understudy dialogue", hint=hint)
-    whole = [n for name in names for n in (SUITES if name == "all" else [name])]
-    return list(dict.fromkeys(whole))
+    expanded = [n for name in names for n in (SUITES if name == "all" else [name])]
+    return list(dict.fromkeys(expanded))
 
 
 @dataclass
@@ -267,26 +267,26 @@ class DialogueContext:
         Raises ConfigError if its cell has too few customers or choice sets, or its customers can't
         give wrong answers on purpose.
         """
-        own = self.settings.dialogue
+        dialogue = self.settings.dialogue
         if chosen.unfaithful and self.customer != "statistical":
             raise ConfigError(
                 "only the statistical customer gives wrong answers on purpose",
                 where=f"customer {self.customer}",
                 hint="leave out the suite faithfulness",
             )
-        count = self.model_seeds if chosen.model else self.seeds or seeds or own.seeds
+        count = self.model_seeds if chosen.model else self.seeds or seeds or dialogue.seeds
         return Lifetimes.draw(
             self.book,
             range(self.first_seed, self.first_seed + count),
             setting=chosen.setting,
             cell=chosen.cell,
-            episodes=self.model_episodes if chosen.model else self.episodes or own.episodes,
-            min_best=own.min_best,
+            episodes=self.model_episodes if chosen.model else self.episodes or dialogue.episodes,
+            min_best=dialogue.min_best,
         )
 
     def play(self, chosen: Configuration, *, seeds: int | None = None) -> Played:
         """Play a configuration, or read it from the cache."""
-        own = self.settings.dialogue
+        dialogue = self.settings.dialogue
         lifetimes = self.draw(chosen, seeds=seeds)
         agent = self._agent(chosen)
         customer = self._customer(chosen, agent)
@@ -299,7 +299,7 @@ class DialogueContext:
                 customer,
                 feedback=chosen.feedback,
                 memory=chosen.memory,
-                max_questions=chosen.must_ask or own.max_questions,
+                max_questions=chosen.must_ask or dialogue.max_questions,
                 must_ask=chosen.must_ask,
                 probes=chosen.probes,
                 cache=ResultCache(self.home, "dialogues"),
@@ -322,8 +322,8 @@ class DialogueContext:
 
 def configured_customer(name: str, settings: Settings, **options: Any) -> Customer:
     """A customer by name, whose answer model is that of the section ``dialogue``."""
-    own = settings.dialogue
+    dialogue = settings.dialogue
     if name == "statistical":
-        usual = {"tau": own.tau, "unfaithful": own.unfaithful}
+        usual = {"tau": dialogue.tau, "unfaithful": dialogue.unfaithful}
         options = usual | options
     return open_customer(name, settings=settings, **options)

@@ -87,8 +87,8 @@ class DialogueVectorEnv(
         seeds = seeds_of(seed, self.num_envs)
         fresh = not self._generators
         self._generators = [
-            seeding.np_random(one)[0] if fresh or one is not None else self._generators[n]
-            for n, one in enumerate(seeds)
+            seeding.np_random(env_seed)[0] if fresh or env_seed is not None else self._generators[n]
+            for n, env_seed in enumerate(seeds)
         ]
         self._np_random = self._generators[0]
         infos: dict[str, Any] = {}
@@ -122,12 +122,12 @@ class DialogueVectorEnv(
                 where=f"{type(self).__name__}.step",
                 hint=f"an integer from 0 to {ACTIONS - 1}",
             )
-        found = self._advance(self._all, given.astype(np.int64))
+        step = self._advance(self._all, given.astype(np.int64))
         infos: dict[str, Any] = {}
-        for name, (values, mask) in found.infos.items():
+        for name, (values, mask) in step.infos.items():
             self._put(infos, name, values, mask)
         observations = self._observations(self._all)
-        over = found.terminated
+        over = step.terminated
         if over.any():
             infos["final_info"], infos["_final_info"] = dict(infos), over
             infos["final_obs"], infos["_final_obs"] = observations, over
@@ -135,7 +135,7 @@ class DialogueVectorEnv(
             self._put(infos, "action_mask", self._masks(self._all))
             observations = self._observations(self._all)
         truncated = np.zeros(self.num_envs, np.bool_)
-        return observations, found.reward, over, truncated, infos
+        return observations, step.reward, over, truncated, infos
 
     def action_masks(self) -> npt.NDArray[np.bool_]:
         """Actions that make sense now, of shape (num_envs, 80)."""

@@ -176,18 +176,18 @@ def run(
             model_seeds=model_seeds,
             model_episodes=model_episodes,
         )
-        found = run_suites(context, names, custom)
-    folder = out or call.home / "dialogues" / "runs" / found.key
-    files = write_run(found, folder)
+        result = run_suites(context, names, custom)
+    folder = out or call.home / "dialogues" / "runs" / result.key
+    files = write_run(result, folder)
     payload: dict[str, Any] = {
         "release": book.reference,
-        "seconds": found.seconds,
-        "flagged": found.flagged,
-        "not_played": found.not_played,
+        "seconds": result.seconds,
+        "flagged": result.flagged,
+        "not_played": result.not_played,
         "files": {kind: str(path) for kind, path in files.items()},
-        "figures": found.report.to_dicts(),
+        "figures": result.report.to_dicts(),
     }
-    call.emit(payload, lambda screen: _render(screen, found.report, payload))
+    call.emit(payload, lambda screen: _render(screen, result.report, payload))
 
 
 def _opened(call: cli.Call, release: str) -> tuple[Settings, Book]:
@@ -200,8 +200,10 @@ def _opened(call: cli.Call, release: str) -> tuple[Settings, Book]:
 def _rules(tree: Settings, setting: Any, cell: Any, episodes: int, feedback: Any) -> Rules:
     from sim.dialogue import Rules
 
-    own = tree.dialogue
-    return Rules(setting, cell, episodes, feedback, own.max_questions, min_best=own.min_best)
+    dialogue = tree.dialogue
+    return Rules(
+        setting, cell, episodes, feedback, dialogue.max_questions, min_best=dialogue.min_best
+    )
 
 
 #: Metrics that the terminal shows, of the whole run.
@@ -211,8 +213,8 @@ _SHOWN = ("regret", "normalised_regret", "gap_closed", "top_1", "questions", "sl
 def _render(screen: Console, report: pl.DataFrame, payload: dict[str, Any]) -> None:
     import polars as pl
 
-    whole = report.filter((pl.col("x") == 0) & pl.col("metric").is_in(_SHOWN))
-    for (figure,), rows in whole.group_by(["figure"], maintain_order=True):
+    overall = report.filter((pl.col("x") == 0) & pl.col("metric").is_in(_SHOWN))
+    for (figure,), rows in overall.group_by(["figure"], maintain_order=True):
         screen.print(f"\n{figure}", style="bold")
         shown = cli.table()
         shown.add_column("row", min_width=16)
@@ -220,8 +222,8 @@ def _render(screen: Console, report: pl.DataFrame, payload: dict[str, Any]) -> N
             # Long headings wrap: numbers are narrower than they are.
             shown.add_column(metric.replace("_", " "), justify="right")
         for (name,), values in rows.group_by(["configuration"], maintain_order=True):
-            found = {row["metric"]: row for row in values.iter_rows(named=True)}
-            shown.add_row(str(name), *(_figure(found.get(metric)) for metric in _SHOWN))
+            figures = {row["metric"]: row for row in values.iter_rows(named=True)}
+            shown.add_row(str(name), *(_figure(figures.get(metric)) for metric in _SHOWN))
         screen.print(shown)
     screen.print(
         "\nMeans over lifetimes; intervals are in the report. gap closed: 0 is random, 1 the "
@@ -251,15 +253,15 @@ def report(
     from sim.dialogue.suites import FILES, read_run
 
     folder = _run_folder(call, out)
-    found = read_run(folder)
+    result = read_run(folder)
     payload: dict[str, Any] = {
-        "release": found.release,
-        "flagged": found.flagged,
-        "not_played": found.not_played,
+        "release": result.release,
+        "flagged": result.flagged,
+        "not_played": result.not_played,
         "files": {kind: str(folder / name) for kind, name in FILES.items()},
-        "figures": found.report.to_dicts(),
+        "figures": result.report.to_dicts(),
     }
-    call.emit(payload, lambda screen: _render(screen, found.report, payload))
+    call.emit(payload, lambda screen: _render(screen, result.report, payload))
 
 
 def _run_folder(call: cli.Call, out: Path | None) -> Path:
@@ -292,32 +294,33 @@ def show(
     from pipelines.hints import nearest
     from sim.dialogue.suites import read_run
 
-    found = read_run(_run_folder(call, out))
-    episodes, names = found.episodes, found.episodes["agent"].unique(maintain_order=True).to_list()
+    result = read_run(_run_folder(call, out))
+    episodes = result.episodes
+    names = episodes["agent"].unique(maintain_order=True).to_list()
     if agent is not None and agent not in names:
         raise ConfigError(f"no agent {agent!r} in the run", where=str(out or "newest run"),
                           hint=nearest(agent, names))  # fmt: skip
     episodes = episodes.filter(pl.col("agent") == (agent or names[0]))
     if row is not None:
         episodes = episodes.filter(pl.col("run").str.starts_with(row))
-    one = episodes.filter(pl.col("seed") == lifetime)
-    if one.is_empty():
+    rows = episodes.filter(pl.col("seed") == lifetime)
+    if rows.is_empty():
         seeds = sorted(episodes["seed"].unique().to_list())
-        known = f"{seeds[0]} to {seeds[-1]}" if seeds else "none"
+        available = f"{seeds[0]} to {seeds[-1]}" if seeds else "none"
         raise ConfigError(
-            f"no lifetime {lifetime} of {agent or names[0]}", where="run", hint=f"seeds {known}"
+            f"no lifetime {lifetime} of {agent or names[0]}", where="run", hint=f"seeds {available}"
         )
-    one = one.filter(pl.col("run") == one["run"][0]).sort("episode")
-    turns = found.turns.filter(
-        (pl.col("run") == one["run"][0]) & (pl.col("seed") == lifetime)
+    rows = rows.filter(pl.col("run") == rows["run"][0]).sort("episode")
+    turns = result.turns.filter(
+        (pl.col("run") == rows["run"][0]) & (pl.col("seed") == lifetime)
     ).sort("episode", "turn", "role", maintain_order=True)
     payload = {
-        "release": found.release,
-        "run": one["run"][0],
-        "episodes": one.to_dicts(),
+        "release": result.release,
+        "run": rows["run"][0],
+        "episodes": rows.to_dicts(),
         "turns": turns.to_dicts(),
     }
-    titles = _titles(call, found.release)
+    titles = _titles(call, result.release)
     call.emit(payload, lambda screen: _conversation(screen, payload, titles))
 
 
@@ -331,10 +334,10 @@ def _titles(call: cli.Call, release: str) -> dict[str, str]:
         book = Book.open(Release(call.release(release)))
     except ReleaseError:
         return {}
-    found = {s.category_id: s.name for s in book.sets}
+    titles = {s.category_id: s.name for s in book.sets}
     for shelf in book.sets:
-        found.update(zip(shelf.item_ids, shelf.titles, strict=True))
-    return found
+        titles.update(zip(shelf.item_ids, shelf.titles, strict=True))
+    return titles
 
 
 def _conversation(screen: Console, payload: dict[str, Any], titles: dict[str, str]) -> None:
@@ -487,10 +490,10 @@ def tasks(
 
     tree, book = _opened(call, release)
     rules = _rules(tree, setting, cell, episodes, feedback)
-    made = rows(book, range(seed, seed + number), rules)
-    lines = (orjson.dumps(row).decode() + "\n" for row in made)
+    examples = rows(book, range(seed, seed + number), rules)
+    lines = (orjson.dumps(row).decode() + "\n" for row in examples)
     if out is None and call.quiet:
-        call.emit(list(made), lambda _: None)
+        call.emit(list(examples), lambda _: None)
     elif out is None:
         sys.stdout.writelines(lines)
     else:

@@ -89,18 +89,18 @@ def sample_book(
     liked = np.stack([rng.integers(len(v), size=personas) for v in vocabularies], axis=1)
     weight = rng.gamma(1.0, 1.0, (personas, len(kinds)))
     taste = rng.normal(size=(personas, dimensions)).astype(np.float32)
-    made = []
+    choice_sets = []
     for number in range(sets):
-        rest = rng.permutation(np.arange(1, len(kinds)))[: max(facets - 1, 0)]
-        chosen = np.concatenate([[0], rest])[:facets]
+        drawn = rng.permutation(np.arange(1, len(kinds)))[: max(facets - 1, 0)]
+        chosen = np.concatenate([[0], drawn])[:facets]
         price = np.round(rng.lognormal(3.0, 0.7, products), 2)
         thirds = np.searchsorted(np.quantile(price, [1 / 3, 2 / 3]), price)
-        own, match = [], np.zeros((personas, products))
+        set_facets, match = [], np.zeros((personas, products))
         for kind in chosen:
             width = min(len(vocabularies[kind]), products // 2)
             of = thirds if kind == 0 else rng.permutation(np.arange(products) % width)
             name = kinds[kind]
-            own.append(
+            set_facets.append(
                 Facet(
                     facet_id=f"{name}:{number}",
                     kind=name,
@@ -118,10 +118,10 @@ def sample_book(
         rating[rng.random(products) < 0.1] = np.nan
         price[rng.random(products) < 0.1] = np.nan
         titles = tuple(
-            " ".join(f.values[int(f.of[p])] for f in own[1:4]) + f" thing {number}-{p}"
+            " ".join(f.values[int(f.of[p])] for f in set_facets[1:4]) + f" thing {number}-{p}"
             for p in range(products)
         )
-        made.append(
+        choice_sets.append(
             ChoiceSet(
                 category_id=f"C{number:03d}",
                 name=f"Things {number}",
@@ -132,7 +132,7 @@ def sample_book(
                 price=price.astype(np.float32),
                 rating=rating,
                 vectors=vectors,
-                facets=tuple(own),
+                facets=tuple(set_facets),
                 y=np.clip(y, 0, 100).astype(np.float32),
                 seen=number < sets - round(unseen * sets),
             )
@@ -142,7 +142,7 @@ def sample_book(
         [vocabulary[k] for vocabulary, k in zip(vocabularies, row, strict=True)] for row in liked
     ]
     return Book(
-        sets=tuple(made),
+        sets=tuple(choice_sets),
         persona_ids=tuple(f"persona-{n:04d}" for n in range(personas)),
         descriptions=tuple(f"I like {', '.join(row)}." for row in favourites),
         attributes=tuple(
@@ -262,9 +262,9 @@ class AgentContract(ABC):
 
     def opened(self, book: Book, seed: int = 3) -> Agent:
         """The agent, opened as a run opens it."""
-        made = self.make()
-        made.open(book if made.privileged else book.disclosed(), seed)
-        return made
+        agent = self.make()
+        agent.open(book if agent.privileged else book.disclosed(), seed)
+        return agent
 
     def views(self, book: Book, **options: Any) -> Views:
         """Sample views; of privileged agents with personas."""
@@ -277,77 +277,77 @@ class AgentContract(ABC):
 
     def test_it_says_what_it_is(self) -> None:
         """A name for tables, and settings that can be stored."""
-        made = self.make()
-        assert isinstance(made, Agent)
-        assert made.name
-        assert isinstance(made.privileged, bool)
-        assert orjson.dumps(made.metadata())
+        agent = self.make()
+        assert isinstance(agent, Agent)
+        assert agent.name
+        assert isinstance(agent.privileged, bool)
+        assert orjson.dumps(agent.metadata())
 
     def test_actions_are_possible_ones(self, book: Book) -> None:
         """A facet of the set or a question in words; a product of the dialogue."""
-        made = self.opened(book)
+        agent = self.opened(book)
         for turn in self.turns:
             views = self.views(book, turn=turn)
-            found: Actions = made.act(views)
-            ok = np.ones(len(views), np.bool_) if found.status is None else found.status == OK
+            actions: Actions = agent.act(views)
+            ok = np.ones(len(views), np.bool_) if actions.status is None else actions.status == OK
             for row in np.flatnonzero(ok).tolist():
                 shelf = book.sets[int(views.set[row])]
-                if found.ask[row]:
-                    said = found.text is not None and found.text[row]
-                    assert 0 <= found.facet[row] < len(shelf.facets) or said
+                if actions.ask[row]:
+                    said = actions.text is not None and actions.text[row]
+                    assert 0 <= actions.facet[row] < len(shelf.facets) or said
                 else:
-                    assert 0 <= found.product[row] < len(shelf)
-            for p in (found.confidences, found.distribution):
-                known = np.zeros(0) if p is None else p[~np.isnan(p)]
-                assert ((known >= -1e-6) & (known <= 1 + 1e-6)).all()
+                    assert 0 <= actions.product[row] < len(shelf)
+            for p in (actions.confidences, actions.distribution):
+                values = np.zeros(0) if p is None else p[~np.isnan(p)]
+                assert ((values >= -1e-6) & (values <= 1 + 1e-6)).all()
 
     def test_it_sells_when_no_question_is_left(self, book: Book) -> None:
         """With none left every row recommends or has failed."""
         views = replace(self.views(book), questions_left=np.zeros(6, np.int64))
-        found = self.opened(book).act(views)
-        ok = np.ones(6, np.bool_) if found.status is None else found.status == OK
-        assert not found.ask[ok].any()
+        actions = self.opened(book).act(views)
+        ok = np.ones(6, np.bool_) if actions.status is None else actions.status == OK
+        assert not actions.ask[ok].any()
 
     def test_actions_do_not_depend_on_the_batch(self, book: Book) -> None:
         """A row alone gets what it gets among others, in any order; asking again changes none."""
-        made = self.opened(book)
+        agent = self.opened(book)
         for turn in self.turns:
             views = self.views(book, turn=turn)
-            whole = _plain(made.act(views))
-            back = _plain(made.act(_taken(views, np.arange(6)[::-1])))
-            alone = _plain(made.act(_taken(views, np.array([4]))))
-            assert whole == [column[::-1] for column in back]
-            assert [column[4:5] for column in whole] == alone
+            batch = _plain(agent.act(views))
+            back = _plain(agent.act(_taken(views, np.arange(6)[::-1])))
+            alone = _plain(agent.act(_taken(views, np.array([4]))))
+            assert batch == [column[::-1] for column in back]
+            assert [column[4:5] for column in batch] == alone
 
     def test_relabelled_products_give_relabelled_recommendations(self, book: Book) -> None:
         """The numbers of the products in the dialogue do not matter."""
-        made = self.opened(book)
-        if made.metadata().get("reads_order") or made.name == "random":
+        agent = self.opened(book)
+        if agent.metadata().get("reads_order") or agent.name == "random":
             return
         views = replace(self.views(book, turn=2), questions_left=np.zeros(6, np.int64))
         turned = views.order.copy()
         for row, size in enumerate(book.sizes[views.set].tolist()):
             turned[row, :size] = views.order[row, :size][::-1]
-        first, second = made.act(views), made.act(replace(views, order=turned))
+        first, second = agent.act(views), agent.act(replace(views, order=turned))
         at = np.arange(6)
         assert (views.order[at, first.product] == turned[at, second.product]).all()
 
     def test_wiped_lifetimes_are_as_new(self, book: Book) -> None:
         """After `wipe` an agent acts as one that learned nothing; others keep what they have."""
-        fresh, made = self.opened(book), self.opened(book)
+        fresh, agent = self.opened(book), self.opened(book)
         views = self.views(book, turn=1)
-        made.learn(self.outcomes(views))
-        made.wipe(views.lifetime)
-        assert _plain(made.act(views)) == _plain(fresh.act(views))
+        agent.learn(self.outcomes(views))
+        agent.wipe(views.lifetime)
+        assert _plain(agent.act(views)) == _plain(fresh.act(views))
 
     def test_learning_is_by_lifetime(self, book: Book) -> None:
         """Lifetimes learn independently of each other."""
-        fresh, made = self.opened(book), self.opened(book)
+        fresh, agent = self.opened(book), self.opened(book)
         views = self.views(book, turn=1)
         half = np.arange(3)
-        made.learn(self.outcomes(_taken(views, half)))
-        rest = _taken(views, np.arange(3, 6))
-        assert _plain(made.act(rest)) == _plain(fresh.act(rest))
+        agent.learn(self.outcomes(_taken(views, half)))
+        others = _taken(views, np.arange(3, 6))
+        assert _plain(agent.act(others)) == _plain(fresh.act(others))
 
 
 class CustomerContract(ABC):
@@ -359,32 +359,32 @@ class CustomerContract(ABC):
 
     def opened(self, book: Book, seed: int = 3) -> Customer:
         """The customer, opened."""
-        made = self.make()
-        made.open(book, seed)
-        return made
+        customer = self.make()
+        customer.open(book, seed)
+        return customer
 
     def test_it_says_what_it_is(self) -> None:
         """A name for tables, and settings that can be stored."""
-        made = self.make()
-        assert isinstance(made, Customer)
-        assert made.name
-        assert orjson.dumps(made.metadata())
+        customer = self.make()
+        assert isinstance(customer, Customer)
+        assert customer.name
+        assert orjson.dumps(customer.metadata())
 
     def test_answers_are_values_of_the_facet(self, book: Book) -> None:
         """A value of the matched facet, no preference or unmatched; or a known status."""
-        made = self.opened(book)
+        customer = self.opened(book)
         for text in (None, "Which price do you prefer?", "qwerty?"):
             questions = sample_questions(book, text=text)
-            found: Answers = made.answer(questions)
-            assert len(found.facet) == len(found.value) == len(questions)
-            status = np.zeros(6, np.int8) if found.status is None else found.status
+            answers: Answers = customer.answer(questions)
+            assert len(answers.facet) == len(answers.value) == len(questions)
+            status = np.zeros(6, np.int8) if answers.status is None else answers.status
             assert set(status.tolist()) <= {OK, FAILED, LEAKED}
             for row in np.flatnonzero(status == OK).tolist():
-                facet, value = int(found.facet[row]), int(found.value[row])
+                facet, value = int(answers.facet[row]), int(answers.value[row])
                 if facet < 0:
                     assert value == UNMATCHED
-                    assert found.text is not None
-                    assert found.text[row]
+                    assert answers.text is not None
+                    assert answers.text[row]
                 else:
                     widths = book.sets[int(questions.set[row])].widths
                     assert value in (NO_PREFERENCE, *range(int(widths[facet])), UNMATCHED)
@@ -392,18 +392,18 @@ class CustomerContract(ABC):
     def test_the_same_question_gets_the_same_answer(self, book: Book) -> None:
         """In any batch and order, and of another instance with the same seed."""
         questions = sample_questions(book)
-        whole = _plain(self.opened(book).answer(questions))
+        batch = _plain(self.opened(book).answer(questions))
         back = _plain(self.opened(book).answer(_taken(questions, np.arange(6)[::-1])))
         alone = _plain(self.opened(book).answer(_taken(questions, np.array([4]))))
-        assert whole == [column[::-1] for column in back]
-        assert [column[4:5] for column in whole] == alone
+        assert batch == [column[::-1] for column in back]
+        assert [column[4:5] for column in batch] == alone
 
     def test_feedback_names_no_product(self, book: Book) -> None:
         """Words for each sale, without titles and ids; or a status other than ok."""
         sales = sample_sales(book)
-        found = self.opened(book).feedback(sales)
-        for row, text in enumerate(found.text.tolist()):
-            if found.status is not None and found.status[row] != OK:
+        feedback = self.opened(book).feedback(sales)
+        for row, text in enumerate(feedback.text.tolist()):
+            if feedback.status is not None and feedback.status[row] != OK:
                 continue
             shelf = book.sets[int(sales.set[row])]
             assert text

@@ -129,13 +129,13 @@ class ShoppingTools:
         Returns:
             The customer's answer.
         """
-        own = self._going_on()
-        if own.questions_left[0] <= 0:
+        sessions = self._going_on()
+        if sessions.questions_left[0] <= 0:
             raise ValueError("no questions are left: recommend a product")
         text = one_line(question)[:_QUESTION] if isinstance(question, str) else ""
         if not text:
             raise ValueError("the question is empty")
-        return str(own.ask(_ROW, np.array([-1]), np.array([text], dtype=object))[0])
+        return str(sessions.ask(_ROW, np.array([-1]), np.array([text], dtype=object))[0])
 
     def recommend(self, product: int) -> str:
         """Recommend one product of the shelf; this ends the visit.
@@ -146,16 +146,16 @@ class ShoppingTools:
         Returns:
             The customer's feedback, and the next shelf if there is one.
         """
-        own = self._going_on()
-        whole = isinstance(product, int | np.integer) and not isinstance(product, bool)
-        number = int(product) if whole else 0
-        count = int((own.order[0] >= 0).sum())
+        sessions = self._going_on()
+        is_number = isinstance(product, int | np.integer) and not isinstance(product, bool)
+        number = int(product) if is_number else 0
+        count = int((sessions.order[0] >= 0).sum())
         if not 1 <= number <= count:
             raise ValueError(f"{product!r} is no product: a whole number from 1 to {count}")
-        ends = own.sell(_ROW, np.array([number - 1]))
+        ends = sessions.sell(_ROW, np.array([number - 1]))
         self._shares.append(float(ends.score[0] / ends.best[0]))
         reply = f"Customer: {ends.text[0]}\n\n" if ends.text[0] else ""
-        return reply + ("The shop is closed." if own.over[0] else shelf_text(own))
+        return reply + ("The shop is closed." if sessions.over[0] else shelf_text(sessions))
 
     def get_reward(self) -> float:
         """Mean of y_r/y* over the episodes of the lifetime, 0 where nothing was sold; 0-1."""
@@ -173,16 +173,16 @@ class ShoppingTools:
 
 def shelf_text(sessions: Sessions) -> str:
     """Customer and numbered products of the first lifetime's current episode, as text."""
-    found = sessions.book.sets[int(sessions.now(np.array([0]))[0])]
+    shelf = sessions.book.sets[int(sessions.now(np.array([0]))[0])]
     numbers = sessions.order[0][sessions.order[0] >= 0].tolist()
     products = [
         ShelfProduct(
-            place, found.titles[n], price=_known(found.price[n]), rating=_known(found.rating[n])
+            place, shelf.titles[n], price=_known(shelf.price[n]), rating=_known(shelf.rating[n])
         )
         for place, n in enumerate(numbers, 1)
     ]
     label = int(sessions.labels[0, sessions.episode[0]]) + 1
-    return f"You are serving customer {label}.\n{shelf_block(found.name, products)}"
+    return f"You are serving customer {label}.\n{shelf_block(shelf.name, products)}"
 
 
 def _known(value: np.float32) -> float | None:
@@ -194,7 +194,7 @@ def _read_task(task: Any, book: Book) -> tuple[int, Rules]:
         version, reference, seed, rules = orjson.loads(base64.urlsafe_b64decode(task))
         if version != 1:
             raise ValueError(version)
-        found = int(seed), Rules(**rules)
+        parsed = int(seed), Rules(**rules)
     except (TypeError, ValueError, binascii.Error) as error:
         raise ConfigError(
             "the row has no valid task", where="ShoppingTools.reset", hint="rows of `tasks`"
@@ -205,4 +205,4 @@ def _read_task(task: Any, book: Book) -> tuple[int, Rules]:
             where=f"ShoppingTools.reset, release {book.reference or 'of a generated book'}",
             hint="open that release",
         )
-    return found
+    return parsed

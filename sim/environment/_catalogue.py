@@ -133,14 +133,14 @@ class Cast:
 
     def index(self, persona_id: str) -> int:
         """Index of a persona; ReleaseError, naming the nearest, if there is no such persona."""
-        found = self._index.get(persona_id)
-        if found is None:
+        number = self._index.get(persona_id)
+        if number is None:
             near = difflib.get_close_matches(persona_id, self.ids, n=3)
             shown = ", ".join(near or self.ids[:3])
             raise ReleaseError(
                 f"no persona {persona_id!r}", where="personas", hint=f"such as {shown}"
             )
-        return found
+        return number
 
     @cached_property
     def _tastes(self) -> npt.NDArray[np.float64]:
@@ -164,10 +164,10 @@ class Cast:
         array
             Indices of shape (count,), or of all personas if there are fewer.
         """
-        own = self.index(persona_id)
-        similarity = (self._tastes @ self._tastes[own]).round(9)
-        order = np.lexsort((np.abs(self.ages - self.ages[own]), -similarity))
-        return np.concatenate([[own], order[order != own]])[:count].astype(np.int64)
+        number = self.index(persona_id)
+        similarity = (self._tastes @ self._tastes[number]).round(9)
+        order = np.lexsort((np.abs(self.ages - self.ages[number]), -similarity))
+        return np.concatenate([[number], order[order != number]])[:count].astype(np.int64)
 
     def describe(self, persona: int) -> dict[str, Any]:
         """A persona's row, for people to read."""
@@ -201,7 +201,7 @@ class Exposures:
             pl.DataFrame({"persona_id": cast.ids}).with_row_index("persona").lazy(),
             pl.DataFrame({"item_id": catalogue.ids}).with_row_index("item").lazy(),
         )
-        found = (
+        pairs = (
             plan.drop_nulls(["exposure", "inclusion"])
             .join(numbers[0], on="persona_id")
             .join(numbers[1], on="item_id")
@@ -209,12 +209,12 @@ class Exposures:
             .sort("persona", "item")
             .collect()
         )
-        if found.is_empty():
+        if pairs.is_empty():
             raise ReleaseError("no planned pair has an exposure", where=release.ref)
-        persona = found["persona"].to_numpy()
+        persona = pairs["persona"].to_numpy()
         starts = np.searchsorted(persona, np.arange(len(cast) + 1))
-        item = found["item"].cast(pl.Int64).to_numpy()
-        return cls(starts.astype(np.int64), item, found["weight"].to_numpy())
+        item = pairs["item"].cast(pl.Int64).to_numpy()
+        return cls(starts.astype(np.int64), item, pairs["weight"].to_numpy())
 
     def draw(self, persona: int, uniform: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
         """Distinct items of a persona, one after the other in proportion to their weights.

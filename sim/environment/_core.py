@@ -221,20 +221,20 @@ class Core:
         if self.seen is None:
             return
         self.seen[rows] = 0
-        known = self.world.known[self.persona[rows]]
-        at, place = np.nonzero(known >= 0)
-        self.seen[rows[at], known[at, place]] = 1
+        training = self.world.known[self.persona[rows]]
+        at, place = np.nonzero(training >= 0)
+        self.seen[rows[at], training[at, place]] = 1
 
     def unseen(self) -> npt.NDArray[np.bool_]:
         """False for what `seen` marks, of shape (size, items); all true before a reset."""
         if self.seen is not None:
             return np.equal(self.seen, 0)
-        found = np.ones((self.size, len(self.world.catalogue)), np.bool_)
+        unseen = np.ones((self.size, len(self.world.catalogue)), np.bool_)
         for row in np.flatnonzero(self.persona >= 0).tolist():
-            known = self.world.known[self.persona[row]]
-            found[row, known[known >= 0]] = False
-            found[row, self.memory.items[row, : self.memory.length[row]]] = False
-        return found
+            training = self.world.known[self.persona[row]]
+            unseen[row, training[training >= 0]] = False
+            unseen[row, self.memory.items[row, : self.memory.length[row]]] = False
+        return unseen
 
     def _recall(self, row: int) -> None:
         self.memory.recall(row, int(self.persona[row]))
@@ -265,16 +265,16 @@ class Core:
         expected = batch.expected.reshape(self.size, self.slots)
         status = np.array(batch.status, dtype=object).reshape(self.size, self.slots)
         place = self._choose(shown, expected, draw[:, 3])
-        one: Any = (slice(None), 0) if self.slots == 1 else (self._all, place)
-        item = shown[one]
-        answer = _sampled(probabilities[one], draw[:, 0], self.scale.answers)
+        chosen: Any = (slice(None), 0) if self.slots == 1 else (self._all, place)
+        item = shown[chosen]
+        answer = _sampled(probabilities[chosen], draw[:, 0], self.scale.answers)
         outcome = _first_fault(status) if self.slots > 1 else status[:, 0]
         rated = np.asarray(outcome == "ok", np.bool_)
         answer = np.where(rated, answer, np.nan)
         rating = perturb(
             answer, draw[:, 2], options.perturbation, options.perturbation_strength, self.scale
         )
-        of_one = Meetings(met.times[one], met.since[one], met.place[one])
+        of_one = Meetings(met.times[chosen], met.since[chosen], met.place[chosen])
         reward = rating
         if options.reward_shaping is not None:
             reward = shape(
@@ -295,7 +295,7 @@ class Core:
             rating=rating,
             answer=answer,
             status=outcome,
-            expected=expected[one],
+            expected=expected[chosen],
             times=of_one.times,
             steps=self.steps.copy(),
             reward=np.where(rated, reward, 0.0),
@@ -320,11 +320,11 @@ class Core:
         histories = self.memory.items[chosen, :wide]
         ratings = self.memory.ratings[chosen, :wide]
         at = self.world.retriever.select(items, histories, ratings, k)
-        there, row = at >= 0, np.arange(len(items))[:, None]
+        present, row = at >= 0, np.arange(len(items))[:, None]
         # Padding has a rating of the scale, so that all of them are on it.
         return (
-            np.where(there, histories[row, at], -1),
-            np.where(there, ratings[row, at], self.scale.low),
+            np.where(present, histories[row, at], -1),
+            np.where(present, ratings[row, at], self.scale.low),
         )
 
     def expected(self, row: int) -> _Floats:
@@ -362,8 +362,8 @@ class Core:
         self.steps = state["steps"].copy()
         self.memory.restore(state["memory"])
         self.draws.restore(state["draws"])
-        there = self.memory.items >= 0
-        rows, places = np.nonzero(there)
+        filled = self.memory.items >= 0
+        rows, places = np.nonzero(filled)
         if self.seen is not None:
             self.seen[...] = 0
             self._clear_seen(np.flatnonzero(self.persona >= 0))
@@ -399,18 +399,18 @@ class Core:
         """Call the rater; if it breaks down, no row has a rating."""
         from pipelines.raters import RatingBatch
 
-        wanted = (len(rows), len(self.scale))
+        dimensions = (len(rows), len(self.scale))
         try:
             batch = self.world.rater.rate(self.persona[rows], items, past, ratings, times)
-            if batch.probabilities.shape != wanted:
+            if batch.probabilities.shape != dimensions:
                 raise EngineError(
-                    f"ratings of shape {batch.probabilities.shape}, not {wanted}",
+                    f"ratings of shape {batch.probabilities.shape}, not {dimensions}",
                     where=f"rater {self.world.rater.name}",
                 )
         except (EngineError, OSError) as error:
             # Dead, over its budget, out of time or out of reach.
             why = [str(error) or type(error).__name__] * len(rows)
-            nothing = np.full(wanted, np.nan)
+            nothing = np.full(dimensions, np.nan)
             return RatingBatch(self.scale, nothing, ["engine_error"] * len(rows), notes=why)
         return batch
 

@@ -228,8 +228,8 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
         """
         given = dict(options or {})
         check_keys(given, _OPTIONS)
-        wanted = given.get("persona_id")
-        personas = None if wanted is None else np.array([self.cast.index(str(wanted))])
+        persona_id = given.get("persona_id")
+        personas = None if persona_id is None else np.array([self.cast.index(str(persona_id))])
         super().reset(seed=seed)
         # The generator may also have been set from outside.
         if seed is not None or self.core.draws.generator(0) is not self.np_random:
@@ -312,11 +312,11 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
 
     def _before(self, shown: npt.NDArray[np.int64]) -> dict[int, dict[str, float]]:
         """Effects on the expected rating of each shown item, by item."""
-        found = {}
+        effects = {}
         for item in shown[0].tolist():
             past, ratings = self.core.past(_ONE, np.array([item]))
-            found[item] = self.rater.explain(int(self.core.persona[0]), item, past[0], ratings[0])
-        return found
+            effects[item] = self.rater.explain(int(self.core.persona[0]), item, past[0], ratings[0])
+        return effects
 
     def action_masks(self) -> npt.NDArray[np.bool_]:
         """Items that are new to the persona, see `Action Space` (sb3-contrib's name)."""
@@ -327,8 +327,8 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
         return {} if self.core.seen is None else {"action_mask": self.action_masks()}
 
     def _observe(self) -> Observation:
-        found: Observation = {key: values[0] for key, values in observe(self.core).items()}
-        return found
+        observation: Observation = {key: values[0] for key, values in observe(self.core).items()}
+        return observation
 
     def expected(self) -> npt.NDArray[np.float64]:
         """Expected rating of every item by the present persona now, of shape (n_items,).

@@ -45,7 +45,7 @@ class Memory:
         self._last = np.zeros((rows, _FIRST_ROOM), np.int64)
         self.length = np.zeros(rows, np.int64)
         self.clock = np.zeros(rows, np.int64)
-        self._kept: dict[tuple[int, int], tuple[_Ints, _Floats, _Ints, _Ints, int]] = {}
+        self._stored: dict[tuple[int, int], tuple[_Ints, _Floats, _Ints, _Ints, int]] = {}
 
     @property
     def width(self) -> int:
@@ -56,15 +56,15 @@ class Memory:
         """Earlier meetings of each row's user with an item, of shape (rows,) or (rows, shown)."""
         wide = max(1, self.width)
         same = self.items[:, None, :wide] == items.reshape(len(items), -1)[:, :, None]
-        there, shape = same.any(axis=2), items.shape
-        if not there.any():
+        met, shape = same.any(axis=2), items.shape
+        if not met.any():
             return Meetings(
                 np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.full(shape, -1, np.int64)
             )
-        place = np.where(there, same.argmax(axis=2), -1)
+        place = np.where(met, same.argmax(axis=2), -1)
         row = np.arange(len(items))[:, None]
-        times = np.where(there, self._times[row, place], 0)
-        since = np.where(there, self.clock[:, None] - self._last[row, place], 0)
+        times = np.where(met, self._times[row, place], 0)
+        since = np.where(met, self.clock[:, None] - self._last[row, place], 0)
         return Meetings(times.reshape(shape), since.reshape(shape), place.reshape(shape))
 
     def add(self, rows: _Ints, items: _Ints, ratings: _Floats, met: Meetings) -> None:
@@ -90,7 +90,7 @@ class Memory:
     def keep(self, row: int, persona: int) -> None:
         """Put a row's memory aside."""
         n = int(self.length[row])
-        self._kept[row, persona] = (
+        self._stored[row, persona] = (
             self.items[row, :n].copy(),
             self.ratings[row, :n].copy(),
             self._times[row, :n].copy(),
@@ -100,10 +100,10 @@ class Memory:
 
     def recall(self, row: int, persona: int) -> None:
         """Take a memory that was put aside back into its cleared row, if there is one."""
-        found = self._kept.get((row, persona))
-        if found is None:
+        stored = self._stored.get((row, persona))
+        if stored is None:
             return
-        items, ratings, times, last, clock = found
+        items, ratings, times, last, clock = stored
         n = len(items)
         if n > self.items.shape[1]:
             self._grow(n)
@@ -113,8 +113,8 @@ class Memory:
 
     def forget_all(self, row: int) -> None:
         """Drop what a row put aside."""
-        for key in [key for key in self._kept if key[0] == row]:
-            del self._kept[key]
+        for key in [key for key in self._stored if key[0] == row]:
+            del self._stored[key]
 
     def newest(self, k: int, rows: _Ints | None = None) -> tuple[_Ints, _Floats]:
         """The last `k` items and ratings of some rows (default all), newest first, else -1."""
@@ -128,10 +128,10 @@ class Memory:
         wide = min(k, int(length.max(initial=0)))
         if wide:
             at = length[:, None] - 1 - np.arange(wide)
-            there = at >= 0
+            exists = at >= 0
             # Before the first there is nothing: what is read there is not used.
-            items[:, :wide] = np.where(there, self.items[row, at], -1)
-            ratings[:, :wide] = np.where(there, self.ratings[row, at], -1.0)
+            items[:, :wide] = np.where(exists, self.items[row, at], -1)
+            ratings[:, :wide] = np.where(exists, self.ratings[row, at], -1.0)
         return items, ratings
 
     def state(self) -> dict[str, Any]:
@@ -147,13 +147,13 @@ class Memory:
                 {
                     "row": row,
                     "persona": persona,
-                    "items": found[0].copy(),
-                    "ratings": found[1].copy(),
-                    "times": found[2].copy(),
-                    "last": found[3].copy(),
-                    "clock": found[4],
+                    "items": stored[0].copy(),
+                    "ratings": stored[1].copy(),
+                    "times": stored[2].copy(),
+                    "last": stored[3].copy(),
+                    "clock": stored[4],
                 }
-                for (row, persona), found in self._kept.items()
+                for (row, persona), stored in self._stored.items()
             ],
         }
 
@@ -162,7 +162,7 @@ class Memory:
         self.items, self.ratings = state["items"].copy(), state["ratings"].copy()
         self._times, self._last = state["times"].copy(), state["last"].copy()
         self.length, self.clock = state["length"].copy(), state["clock"].copy()
-        self._kept = {
+        self._stored = {
             (int(k["row"]), int(k["persona"])): (
                 k["items"].copy(),
                 k["ratings"].copy(),

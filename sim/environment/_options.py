@@ -71,7 +71,7 @@ def check_keys(options: dict[str, object], known: tuple[str, ...]) -> None:
 def check_arguments(environment: type, unknown: Mapping[str, object]) -> None:
     """Refuse unknown keyword arguments of an environment, naming the nearest known one."""
     if unknown:
-        known = dict.fromkeys(
+        names = dict.fromkeys(
             name
             for kind in environment.__mro__
             if "__init__" in vars(kind)
@@ -82,7 +82,7 @@ def check_arguments(environment: type, unknown: Mapping[str, object]) -> None:
         raise ConfigError(
             f"unknown argument {first!r}",
             where=environment.__name__,
-            hint=nearest(first, known, cutoff=0.4),
+            hint=nearest(first, names, cutoff=0.4),
         )
 
 
@@ -119,6 +119,6 @@ def _within(name: str, value: float, low: float, high: float | None) -> None:
         raise ConfigError(f"{name} is {value}", where="environment", hint=limits)
 
 
-def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ConfigError(f"{name} is {value!r}", where="environment", hint=nearest(value, known))
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{name} is {value!r}", where="environment", hint=nearest(value, allowed))

@@ -24,9 +24,9 @@ def split_rows(release: Release, splits: Sequence[str]) -> pl.DataFrame:
     import polars as pl
 
     release.require("interactions", "splits")
-    wanted = release["splits"].lazy().filter(pl.col("split").is_in(list(splits)))
+    selected = release["splits"].lazy().filter(pl.col("split").is_in(list(splits)))
     rows = release["interactions"].lazy().select("user_id", "item_id", "rating")
-    return rows.join(wanted.select("user_id", "item_id"), on=["user_id", "item_id"]).collect()
+    return rows.join(selected.select("user_id", "item_id"), on=["user_id", "item_id"]).collect()
 
 
 def persona_users(release: Release) -> list[str | None]:
@@ -64,17 +64,17 @@ def histories(
     import polars as pl
 
     numbers = pl.DataFrame({"item_id": items}).with_row_index("item")
-    found = rows.select("user_id", "item_id").unique().join(numbers, on="item_id", how="left")
-    if found["item"].null_count():
-        item = found.filter(pl.col("item").is_null())["item_id"].sort()[0]
+    pairs = rows.select("user_id", "item_id").unique().join(numbers, on="item_id", how="left")
+    if pairs["item"].null_count():
+        item = pairs.filter(pl.col("item").is_null())["item_id"].sort()[0]
         raise ReleaseError("an interaction with an unknown item", where=f"interactions, {item}")
-    lists = found.sort("user_id", "item").group_by("user_id", maintain_order=True).agg("item")
-    own = pl.DataFrame({"user_id": users}, schema={"user_id": pl.String}).join(
+    lists = pairs.sort("user_id", "item").group_by("user_id", maintain_order=True).agg("item")
+    per_user = pl.DataFrame({"user_id": users}, schema={"user_id": pl.String}).join(
         lists, on="user_id", how="left", maintain_order="left"
     )["item"]
-    sizes = own.list.len().fill_null(0).to_numpy()
+    sizes = per_user.list.len().fill_null(0).to_numpy()
     out = np.full((len(users), int(sizes.max(initial=0))), -1, np.int64)
-    out[np.arange(out.shape[1]) < sizes[:, None]] = own.explode().drop_nulls().to_numpy()
+    out[np.arange(out.shape[1]) < sizes[:, None]] = per_user.explode().drop_nulls().to_numpy()
     return out
 
 

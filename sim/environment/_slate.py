@@ -75,8 +75,8 @@ class SlateEnv(RecommendationEnv):
 
     def _shown(self, action: Any) -> npt.NDArray[np.int64]:
         shown = np.asarray(action)
-        whole = shown.shape == (self._slots,) and np.issubdtype(shown.dtype, np.integer)
-        if not whole or not ((shown >= 0) & (shown < len(self.catalogue))).all():
+        valid = shown.shape == (self._slots,) and np.issubdtype(shown.dtype, np.integer)
+        if not valid or not ((shown >= 0) & (shown < len(self.catalogue))).all():
             raise ConfigError(
                 f"the action {action!r} is not a slate of items",
                 where=f"{type(self).__name__}.step",

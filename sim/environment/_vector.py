@@ -273,15 +273,15 @@ history_length, on_unrated, watched
 
     def _wanted(self, options: dict[str, Any]) -> npt.NDArray[np.int64] | None:
         if "personas" in options:
-            wanted = np.asarray(options["personas"])
-            whole = wanted.shape == (self.num_envs,) and np.issubdtype(wanted.dtype, np.integer)
-            if not whole or not ((wanted >= 0) & (wanted < len(self.cast))).all():
+            personas = np.asarray(options["personas"])
+            valid = personas.shape == (self.num_envs,) and np.issubdtype(personas.dtype, np.integer)
+            if not valid or not ((personas >= 0) & (personas < len(self.cast))).all():
                 raise ConfigError(
                     "personas are numbers of the cast",
                     where="reset(options=…)",
                     hint=f"{self.num_envs} whole numbers from 0 to {len(self.cast) - 1}",
                 )
-            return wanted.astype(np.int64)
+            return personas.astype(np.int64)
         ids = options.get("persona_id")
         if ids is None:
             return None

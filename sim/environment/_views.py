@@ -71,20 +71,20 @@ def observation_space(core: Core) -> spaces.Dict:
     """The space of one environment's observations."""
     items, highest = len(core.world.catalogue), float(core.scale.answers[-1])
     k = core.options.history_length
-    found: dict[str, spaces.Space[Any]] = {
+    parts: dict[str, spaces.Space[Any]] = {
         "persona": spaces.Discrete(len(core.world.cast)),
         "age": spaces.Box(0, 120, (1,), np.float32),
         "gender": spaces.Discrete(len(Cast.GENDERS)),
     }
     if core.options.observation == "ratings":
         lowest = min(0.0, float(core.scale.low))
-        found["ratings"] = spaces.Box(lowest, highest, (items,), np.float32)
+        parts["ratings"] = spaces.Box(lowest, highest, (items,), np.float32)
     else:
-        found["recent_items"] = spaces.Box(-1, items - 1, (k,), np.int64)
-        found["recent_ratings"] = spaces.Box(-1, highest, (k,), np.float32)
+        parts["recent_items"] = spaces.Box(-1, items - 1, (k,), np.int64)
+        parts["recent_ratings"] = spaces.Box(-1, highest, (k,), np.float32)
     if core.options.observation != "compact":
-        found["seen"] = spaces.MultiBinary(items)
-    return spaces.Dict(found)
+        parts["seen"] = spaces.MultiBinary(items)
+    return spaces.Dict(parts)
 
 
 def observe(core: Core, rows: npt.NDArray[np.int64] | None = None) -> dict[str, npt.NDArray[Any]]:
@@ -94,17 +94,17 @@ def observe(core: Core, rows: npt.NDArray[np.int64] | None = None) -> dict[str, 
     """
     chosen: Any = slice(None) if rows is None else rows
     persona, cast = core.persona[chosen], core.world.cast
-    found: dict[str, npt.NDArray[Any]] = {
+    observations: dict[str, npt.NDArray[Any]] = {
         "persona": persona.copy(),
         "age": cast.ages[persona][:, None],
         "gender": cast.genders[persona],
     }
     if core.rated is not None:
-        found["ratings"] = core.rated[chosen].copy()
+        observations["ratings"] = core.rated[chosen].copy()
     else:
         items, ratings = core.memory.newest(core.options.history_length, rows)
-        found["recent_items"] = items
-        found["recent_ratings"] = ratings.astype(np.float32)
+        observations["recent_items"] = items
+        observations["recent_ratings"] = ratings.astype(np.float32)
     if core.seen is not None:
-        found["seen"] = core.seen[chosen].copy()
-    return found
+        observations["seen"] = core.seen[chosen].copy()
+    return observations

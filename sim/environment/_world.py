@@ -192,9 +192,9 @@ def _opened(rater: str | Engine, release: Release, items: pl.DataFrame) -> Rater
 
     name = current_setting(rater, "rater") if isinstance(rater, str) else "llm"
     needs = raters.needs_of(name, optional=False)
-    made = release.settings
-    known = ScoringSettings.model_fields
-    scoring = {k: v for k, v in made.get("scoring", {}).items() if k in known}
+    recorded = release.settings
+    names = ScoringSettings.model_fields
+    scoring = {k: v for k, v in recorded.get("scoring", {}).items() if k in names}
     scoring |= {"rater": name, "replay": None}
     if name != "ensemble":
         scoring["ensemble"] = ()
@@ -205,8 +205,8 @@ def _opened(rater: str | Engine, release: Release, items: pl.DataFrame) -> Rater
     if name == "surrogate":
         settings = Settings(scoring=scoring, runtime=runtime, surrogate=load_settings().surrogate)
     if isinstance(rater, str) and name in ("llm", "ensemble"):
-        named = made.get("engine", {}).get("kind", "none") != "none"
-        engine = {"engine": made["engine"]} if named else {}
+        named = recorded.get("engine", {}).get("kind", "none") != "none"
+        engine = {"engine": recorded["engine"]} if named else {}
         settings = load_settings(overrides={"scoring": scoring, **engine})
     if name in RATERS:
         release.require(*needs)

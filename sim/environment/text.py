@@ -16,8 +16,8 @@ _LEAST_SHOWN = 0.05
 def persona_lines(persona: Mapping[str, Any]) -> list[str]:
     """Persona (a row of the table ``personas``) in lines: a heading, tastes, the description."""
     # An imported persona may state none of these.
-    known = [str(persona[k]) for k in ("name", "age", "gender", "job") if persona[k] is not None]
-    lines = [f"{', '.join(known) or 'somebody'} ({persona['persona_id']})"]
+    stated = [str(persona[k]) for k in ("name", "age", "gender", "job") if persona[k] is not None]
+    lines = [f"{', '.join(stated) or 'somebody'} ({persona['persona_id']})"]
     if persona["likes"]:
         lines.append(f"likes {', '.join(persona['likes'])}")
     if persona["dislikes"]:
@@ -76,6 +76,6 @@ def drivers_text(drivers: Mapping[str, float]) -> str:
     >>> drivers_text({"quality": -0.26, "genres": 1.5, "text": 0.04})
     'genres +1.5, quality -0.3'
     """
-    known = [(name, value) for name, value in drivers.items() if abs(value) >= _LEAST_SHOWN]
-    order = sorted(known, key=lambda kv: -abs(kv[1]))
+    shown = [(name, value) for name, value in drivers.items() if abs(value) >= _LEAST_SHOWN]
+    order = sorted(shown, key=lambda kv: -abs(kv[1]))
     return ", ".join(f"{name} {value:+.1f}" for name, value in order)

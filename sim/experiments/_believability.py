@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from pipelines.errors import ConfigError
@@ -15,11 +13,8 @@ from pipelines.seeding import hash_ids, uniform
 from pipelines.study import Claim, Plot, Study
 from sim.agents import AgentWorld, Brain, classify_items
 from sim.experiments._context import ExperimentContext
+from sim.experiments._data import Bools, Floats, Ints, rated
 from sim.experiments._experiment import experiment
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 #: Kinds of negatives: uniform over unseen items, and of about the popularity of a positive.
 NEGATIVES = ("uniform", "popularity-matched")
@@ -129,19 +124,15 @@ def _classifiers(
     world, (k, negatives) = context.world(), kind
     key = {"k": k, "negatives": negatives, "agents": context.agents}
     popular = world.item_histograms.sum(axis=1)[tasks.items]
-    listed = context.cell(
-        study, {**key, "by": "ease"},
-        lambda: outcome_frame(world, tasks, _listed(context, world, tasks)),
-    )  # fmt: skip
+    listed = context.cell(study, {**key, "by": "ease"}, partial(_listed, context, world, tasks))
     out = [
         ("popularity", "baseline", outcome_frame(world, tasks, popular)),
         ("ease", "baseline", listed),
     ]
     for name in ("always", *context.brains):
         brain = context.brain(name)
-        source, asked = context.source(brain), tasks
-        if source == "model":
-            asked = tasks.first(context.sample["model_agents"])
+        source = context.source(brain)
+        asked = tasks.first(context.agents_of(brain)) if source == "model" else tasks
         frame = context.cell(
             study,
             {**key, "by": context.identity(brain), "asked": len(asked.people)},
@@ -154,8 +145,7 @@ def _classifiers(
     return out
 
 
-@dataclass(frozen=True)
-class Tasks:
+class Tasks(NamedTuple):
     """Items to classify."""
 
     #: Rows of ``world.people``, of shape (n,).
@@ -196,47 +186,32 @@ def draw_tasks(
     ``nearest`` the unseen items that a matched negative is drawn from (counts); ``negatives`` is
     one of `NEGATIVES`.
     """
-    from sim.environment import split_rows
-
-    size = len(world.catalogue)
-    rows = split_rows(world.release, ("train", "validation", "test"))
-    cast = world.people[:people].with_row_index("person").select("person", "user_id")
-    numbers = pl.DataFrame({"item_id": world.catalogue.ids}).with_row_index("item")
-    every = rows.join(cast, on="user_id").join(numbers, on="item_id")
-    test = split_rows(world.release, ("test",)).select("user_id", "item_id")
-    held = every.join(test, on=["user_id", "item_id"], how="semi")
-    known = np.zeros((people, size), np.bool_)
-    known[every["person"].to_numpy(), every["item"].to_numpy()] = True
-    held_out = np.zeros((people, size), np.bool_)
-    held_out[held["person"].to_numpy(), held["item"].to_numpy()] = True
+    unseen = ~rated(world, "train", "validation", "test")[:people]
+    held_out = rated(world, "test")[:people]
     count = items - positives
-    enough = (held_out.sum(axis=1) >= positives) & ((~known).sum(axis=1) >= count)
+    enough = (held_out.sum(axis=1) >= positives) & (unseen.sum(axis=1) >= count)
     chosen = np.flatnonzero(enough)
-    trained = world.item_histograms.sum(axis=1)
-    rank = np.empty(size, np.int64)
-    rank[np.lexsort((np.arange(size), -trained))] = np.arange(size)
-    ids, item_ids = hash_ids(world.people["persona_id"]), hash_ids(world.catalogue.ids)
+    rank = np.argsort(-world.item_histograms.sum(axis=1), kind="stable").argsort()
+    ids, item_ids = hash_ids(world.people["persona_id"])[chosen], hash_ids(world.catalogue.ids)
     drawn = np.empty((len(chosen), items), np.int64)
     for start in range(0, len(chosen), _AT_ONCE):
-        part = chosen[start : start + _AT_ONCE]
+        part = slice(start, start + _AT_ONCE)
         draws = [uniform(seed, ids[part][:, None], item_ids, kind) for kind in range(2)]
-        first = np.where(held_out[part], draws[0], np.inf)
-        own = np.argsort(first, axis=1, kind="stable")[:, :positives]
-        free = ~known[part]
-        if negatives == NEGATIVES[0]:
-            others = np.argsort(np.where(free, draws[1], np.inf), axis=1, kind="stable")[:, :count]
-        else:
-            others = _matched(rank, own, free, draws[1], count, nearest)
-        drawn[start : start + _AT_ONCE] = np.concatenate([own, others], axis=1)
-    positive = np.zeros(drawn.shape, np.bool_)
-    positive[:, :positives] = True
+        drawn[part, :positives] = _lowest(draws[0], held_out[chosen[part]], positives)
+        free = unseen[chosen[part]]
+        drawn[part, positives:] = (
+            _lowest(draws[1], free, count)
+            if negatives == NEGATIVES[0]
+            else _matched(rank, drawn[part, :positives], free, draws[1], count, nearest)
+        )
     # Mixed: a brain that reads a page may prefer its first or its last items.
-    order = np.argsort(uniform(seed, ids[chosen][:, None], item_ids[drawn], 2), axis=1)
-    return Tasks(
-        chosen,
-        np.take_along_axis(drawn, order, axis=1),
-        np.take_along_axis(positive, order, axis=1),
-    )
+    order = np.argsort(uniform(seed, ids[:, None], item_ids[drawn], 2), axis=1)
+    return Tasks(chosen, np.take_along_axis(drawn, order, axis=1), order < positives)
+
+
+def _lowest(draws: Floats, allowed: Bools, count: int) -> Ints:
+    """Places of the lowest draws of each row among the allowed ones, of shape (n, count)."""
+    return np.argsort(np.where(allowed, draws, np.inf), axis=1, kind="stable")[:, :count]
 
 
 def _matched(
@@ -255,9 +230,7 @@ def _matched(
         far = np.where(left, 2 * np.abs(away) + (away > 0), np.iinfo(np.int64).max)
         width = min(nearest, far.shape[1])
         near = np.argpartition(far, width - 1, axis=1)[:, :width]
-        keys = np.where(
-            np.take_along_axis(left, near, axis=1), np.take_along_axis(draws, near, axis=1), np.inf
-        )
+        keys = np.take_along_axis(np.where(left, draws, np.inf), near, axis=1)
         out[:, number] = near[row, keys.argmin(axis=1)]
         left[row, out[:, number]] = False
     return out
@@ -266,24 +239,24 @@ def _matched(
 def _classified(context: ExperimentContext, brain: Brain, tasks: Tasks) -> pl.DataFrame:
     """Outcomes of a brain."""
     world = context.world_of(brain)
-    found = classify_items(world, brain, tasks.people, tasks.items, seed=context.seed)
-    return outcome_frame(world, tasks, found.probabilities)
+    replies = classify_items(world, brain, tasks.people, tasks.items, seed=context.seed)
+    return outcome_frame(world, tasks, replies.probabilities)
 
 
-def _listed(context: ExperimentContext, world: AgentWorld, tasks: Tasks) -> Floats:
-    """Places in EASE's whole list as scores, the first place highest, of shape (n, items)."""
-    size = len(world.catalogue)
-    out = np.empty(tasks.items.shape)
-    personas = world.people["persona"].to_numpy()[tasks.people]
-    shown = context.recommender("ease")
+def _listed(context: ExperimentContext, world: AgentWorld, tasks: Tasks) -> pl.DataFrame:
+    """Outcomes of the places in EASE's list of all items, the first place highest."""
+    size, shown = len(world.catalogue), context.recommender("ease")
+    scores = np.empty(tasks.items.shape)
     for start in range(0, len(tasks.people), _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
-        lists = shown.recommend(personas[part], size, seen=world.known[tasks.people[part]])
-        scores = np.full((len(lists), size), -float(size))
+        people = tasks.people[part]
+        lists = shown.recommend(world.people["persona"].to_numpy()[people], size,
+                                seen=world.known[people])  # fmt: skip
+        of_item = np.full((len(lists), size), -float(size))
         row, place = np.nonzero(lists >= 0)
-        scores[row, lists[row, place]] = -place.astype(np.float64)
-        out[part] = np.take_along_axis(scores, tasks.items[part], axis=1)
-    return out
+        of_item[row, lists[row, place]] = -place.astype(np.float64)
+        scores[part] = np.take_along_axis(of_item, tasks.items[part], axis=1)
+    return outcome_frame(world, tasks, scores)
 
 
 def outcome_frame(world: AgentWorld, tasks: Tasks, scores: Floats) -> pl.DataFrame:
@@ -291,44 +264,28 @@ def outcome_frame(world: AgentWorld, tasks: Tasks, scores: Floats) -> pl.DataFra
 
     ``scores`` are probabilities, or any scores for the rule of the best ones, of shape (n, items).
     """
-    whole = ~np.isnan(scores).any(axis=1)
-    scores, positive = scores[whole], tasks.positive[whole]
-    ids = world.people["persona_id"].gather(tasks.people[whole])
-    area = auc_of(scores, positive)
-    schema: dict[str, Any] = {"persona_id": pl.String, **dict.fromkeys(_CELLS, pl.Int64)}
-    parts = []
-    for rule in _RULES:
-        accepted = scores >= 0.5 if rule == _RULES[0] else best(scores, positive.sum(axis=1))
-        frame = pl.DataFrame(
-            {
-                "persona_id": ids,
-                "tp": (accepted & positive).sum(axis=1),
-                "fn": (~accepted & positive).sum(axis=1),
-                "fp": (accepted & ~positive).sum(axis=1),
-                "tn": (~accepted & ~positive).sum(axis=1),
-                "auc": area,
-            },
-            schema={**schema, "auc": pl.Float64},
-        )
-        parts.append(with_figures(frame).with_columns(rule=pl.lit(rule)))
-    return pl.concat(parts)
-
-
-_CELLS = ("tp", "fn", "fp", "tn")
-
-
-def with_figures(frame: pl.DataFrame) -> pl.DataFrame:
-    """Accuracy, precision, recall and F1 per row of ``tp, fn, fp, tn`` (counts).
-
-    Precision is 0 where nothing is accepted.
-    """
-    tp, fn, fp, tn = (pl.col(n) for n in _CELLS)
-    return frame.with_columns(
-        accuracy=(tp + tn) / (tp + fn + fp + tn),
-        precision=pl.when(tp + fp > 0).then(tp / (tp + fp)).otherwise(0.0),
-        recall=tp / (tp + fn),
-        f1=2 * tp / (2 * tp + fp + fn),
+    scored = ~np.isnan(scores).any(axis=1)
+    scores, positive = scores[scored], tasks.positive[scored]
+    ids = world.people["persona_id"].gather(tasks.people[scored])
+    accepted = scores >= 0.5, best(scores, positive.sum(axis=1))
+    return pl.concat(
+        pl.DataFrame(
+            {"persona_id": ids, "auc": auc_of(scores, positive), **outcomes(yes, positive)}
+        ).with_columns(rule=pl.lit(rule))
+        for rule, yes in zip(_RULES, accepted, strict=True)
     )
+
+
+def outcomes(accepted: Bools, positive: Bools) -> dict[str, Floats]:
+    """Accuracy, precision, recall and F1 per row; precision is 0 where nothing is accepted."""
+    right = (accepted & positive).sum(axis=1)
+    yes, real = accepted.sum(axis=1), positive.sum(axis=1)
+    return {
+        "accuracy": (accepted == positive).mean(axis=1),
+        "precision": right / np.maximum(yes, 1),
+        "recall": right / real,
+        "f1": 2 * right / (yes + real),
+    }
 
 
 def best(scores: Floats, counts: Ints) -> Bools:
@@ -339,9 +296,7 @@ def best(scores: Floats, counts: Ints) -> Bools:
     """
     n, m = scores.shape
     ties = uniform(0, np.arange(n)[:, None], np.arange(m))
-    order = np.lexsort((ties, -scores), axis=1)
-    place = np.empty_like(order)
-    np.put_along_axis(place, order, np.broadcast_to(np.arange(m), (n, m)), axis=1)
+    place = np.lexsort((ties, -scores), axis=1).argsort(axis=1)
     return np.asarray(place < counts[:, None])
 
 
@@ -351,7 +306,6 @@ def auc_of(scores: Floats, positive: Bools) -> Floats:
     >>> auc_of(np.array([[2.0, 1.0, 1.0, 0.0]]), np.array([[True, True, False, False]]))
     array([0.875])
     """
-    difference = scores[:, :, None] - scores[:, None, :]
-    right = np.where(difference == 0, 0.5, difference > 0)
+    right = (1 + np.sign(scores[:, :, None] - scores[:, None, :])) / 2
     pairs = positive[:, :, None] & ~positive[:, None, :]
     return np.asarray((right * pairs).sum(axis=(1, 2)) / pairs.sum(axis=(1, 2)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +12,8 @@ from pipelines.seeding import combine, hash_ids
 from pipelines.study import Claim, Plot, Study
 from sim.agents import AgentWorld, Brain, visit
 from sim.experiments._context import ExperimentContext
+from sim.experiments._data import Floats, Ints, drawn, item_table, rated, retrained
 from sim.experiments._experiment import experiment
-from sim.experiments._feedback import Floats, Ints, drawn, item_table, rated, retrained
 from sim.recommenders import MaskedRecommender
 
 #: Rows that the recommender is trained on from round to round.
@@ -68,48 +67,44 @@ def bubble(
 ) -> None:
     """Recommend, visit and retrain, round by round."""
     world = context.world()
-    people = world.people["persona_id"].to_list()
-    parts, _ = parts_of_rounds(world.catalogue.ids, people, rounds)
+    parts, _ = parts_of_rounds(world, rounds)
     smallest = int(np.bincount(parts, minlength=rounds).min())
     study.require(
         f"items in the smallest of {rounds} parts", smallest, min_items, "a release with more items"
     )
-    shown = [world.pages, world.per_page]
     first = context.brain(context.brains[0])
-    frame = context.cell(
-        study,
-        {"shown": shown, "feedback": "none", "agents": len(world)},
-        partial(played_rounds, world, first, "none", len(world), recommender, rounds, context.seed),
-    )
-    _add(study, "none", "none", "baseline", frame)
-    for name, brain, source in context.players():
+    variants = [("none", first, "baseline", "none")]
+    variants += [(*player, f) for player in context.players() for f in list(FEEDBACK)[1:]]
+    for name, brain, source, feedback in variants:
         own = context.world_of(brain)
-        number = min(context.agents_of(brain), len(own))
-        for feedback in ("watched", "random items"):
-            frame = context.cell(
-                study,
-                {"brain": context.identity(brain), "feedback": feedback, "agents": number},
-                partial(
-                    played_rounds, own, brain, feedback, number, recommender, rounds, context.seed
-                ),
-            )
-            _add(study, name, feedback, source, frame)
+        number = len(own) if name == "none" else min(context.agents_of(brain), len(own))
+        played: dict[str, object] = {"shown": [own.pages, own.per_page]}
+        frame = context.cell(
+            study,
+            {**(played if name == "none" else {"brain": context.identity(brain)}),
+             "feedback": feedback, "agents": number},
+            partial(played_rounds, own, brain, feedback, number, recommender, rounds, context.seed),
+        )  # fmt: skip
+        of_round = frame.partition_by("round", maintain_order=True)
+        for place, rows in enumerate(of_round, 1):
+            study.add((name, feedback, str(place)), source, rows, names=("p_top1", "n_genres"))
+        note = f"Retrained on the training split and {FEEDBACK[feedback]}."
+        slope = (name, feedback, "slope")
+        row = study.add(slope, source, of_round[0], names=_SLOPES, note=note)
+        study.counts[f"rows added, {row.title}"] = int(frame["added"].sum())
     for row in study.rows:
         if row.labels["feedback"] == "watched":
             study.against(*_SLOPES, rows=[row], brain="none", feedback="none")
             study.against(*_SLOPES, rows=[row], feedback="random items")
-    study.notes += _NOTES
-
-
-def _add(study: Study, brain: str, feedback: str, source: str, frame: pl.DataFrame) -> None:
-    """A row per round, and one with the slopes."""
-    rounds = [rows for _, rows in frame.group_by("round", maintain_order=True)]
-    for rows in rounds:
-        number = str(rows["round"][0])
-        study.add((brain, feedback, number), source, rows, names=("p_top1", "n_genres"))
-    note = f"Retrained on the training split and {FEEDBACK[feedback]}."
-    row = study.add((brain, feedback, "slope"), source, rounds[0], names=_SLOPES, note=note)
-    study.counts[f"rows added, {row.title}"] = int(frame["added"].sum())
+    study.notes += [
+        "A round recommends one part of the items, and every part is in each round for an equal "
+        "share of the people: with the same parts for everybody a trend could be that of the "
+        "parts. Feedback `none` shows what is left of that.",
+        "Figures are of the whole list of a round, whether or not the agent stayed to see it, so "
+        "that earlier exits are no narrowing.",
+        "The brain `random` watches what it is shown at random: its slope is that of random "
+        "feedback. A narrowing that agents cause is one beyond these controls.",
+    ]
 
 
 def played_rounds(
@@ -122,16 +117,14 @@ def played_rounds(
     seed: int,
 ) -> pl.DataFrame:
     """Figures by person and round; slopes stand in every round."""
-    of_items, begin = parts_of_rounds(
-        world.catalogue.ids, world.people["persona_id"].to_list(), rounds
-    )
+    of_items, begin = parts_of_rounds(world, rounds)
     everybody = np.arange(people)
     personas = world.people["persona"].to_numpy()
-    known = rated(world, ("train",))
+    known = rated(world, "train")
     gathered = np.zeros_like(known)
     fitted = retrained(world, recommender)
     mask = np.ones((int(world.release["personas"].rows), known.shape[1]), np.bool_)
-    columns: dict[str, list[Any]] = {"p_top1": [], "n_genres": [], "added": []}
+    frames = []
     for number in range(rounds):
         part = (begin[:, None] + number) % rounds == of_items[None, :]
         mask[personas] = ~part
@@ -139,9 +132,12 @@ def played_rounds(
         length = world.pages * world.per_page
         lists = shown.recommend(personas[:people], length, seen=world.known[:people])
         top, genres = genre_figures(lists, world.genres)
-        columns["p_top1"].append(top)
-        columns["n_genres"].append(genres)
-        columns["added"].append(gathered[:people].sum(axis=1))
+        frames.append(
+            pl.DataFrame(
+                {"persona_id": world.people["persona_id"][:people], "p_top1": top,
+                 "n_genres": genres, "added": gathered[:people].sum(axis=1)}
+            ).with_columns(round=pl.lit(number + 1))
+        )  # fmt: skip
         if feedback == "none" or number + 1 == rounds:
             continue
         views = visit(world, brain, shown, everybody, seed=seed + number)["views"]
@@ -150,31 +146,11 @@ def played_rounds(
             watched = drawn(part & ~known, watched.sum(axis=1), seed=seed + number)
         gathered |= watched
         fitted = retrained(world, recommender, gathered)
-    values = {name: np.stack(column, axis=1) for name, column in columns.items()}
-    steep = {f"{name}_slope": slopes(values[name]) for name in ("p_top1", "n_genres")}
-    ids = world.people["persona_id"][:people]
-    return pl.concat(
-        pl.DataFrame(
-            {
-                "persona_id": ids,
-                "round": pl.repeat(number + 1, people, eager=True),
-                **{name: column[:, number] for name, column in values.items()},
-                **steep,
-            }
-        )
-        for number in range(rounds)
-    )
-
-
-_NOTES = [
-    "A round recommends one part of the items, and every part is in each round for an equal share "
-    "of the people: with the same parts for everybody a trend could be that of the parts. "
-    "Feedback `none` shows what is left of that.",
-    "Figures are of the whole list of a round, whether or not the agent stayed to see it, so that "
-    "earlier exits are no narrowing.",
-    "The brain `random` watches what it is shown at random: its slope is that of random feedback. "
-    "A narrowing that agents cause is one beyond these controls.",
-]
+    steep = {
+        f"{name}_slope": pl.Series(slopes(np.stack([f[name] for f in frames], axis=1)))
+        for name in ("p_top1", "n_genres")
+    }
+    return pl.concat(frame.with_columns(**steep) for frame in frames)
 
 
 def genre_figures(lists: npt.ArrayLike, genres: npt.ArrayLike) -> tuple[Floats, Floats]:
@@ -191,13 +167,10 @@ def genre_figures(lists: npt.ArrayLike, genres: npt.ArrayLike) -> tuple[Floats, 
     items, flags = np.asarray(lists, np.int64), np.asarray(genres, np.float64)
     sizes = flags.sum(axis=1)
     parts = flags / np.maximum(sizes, 1.0)[:, None]
-    there = (items >= 0) & (sizes[items] > 0)
-    summed = np.where(there[:, :, None], parts[items], 0.0).sum(axis=1)
-    count = there.sum(axis=1)
-    share = summed.max(axis=1, initial=0.0) / np.maximum(count, 1)
-    number = (summed > 0).sum(axis=1).astype(np.float64)
-    empty = count == 0
-    return np.where(empty, np.nan, share), np.where(empty, np.nan, number)
+    counted = (items >= 0) & (sizes[items] > 0)
+    weights = np.where(counted[:, :, None], parts[items], 0.0).sum(axis=1)
+    count = np.where(counted.any(axis=1), counted.sum(axis=1), np.nan)
+    return weights.max(axis=1, initial=0.0) / count, (weights > 0).sum(axis=1) + 0 * count
 
 
 def slopes(values: npt.ArrayLike) -> Floats:
@@ -211,12 +184,12 @@ def slopes(values: npt.ArrayLike) -> Floats:
     return np.asarray(rows @ time / (time @ time))
 
 
-def parts_of_rounds(items: list[str], people: list[str], parts: int) -> tuple[Ints, Ints]:
+def parts_of_rounds(world: AgentWorld, parts: int) -> tuple[Ints, Ints]:
     """Part of each item, and the part that each person begins with; both by a hash of the id.
 
     Person p is recommended part (start of p + r) mod `parts` in round r, so that each part is in
     every round equally often and no trend comes from what films a part happens to hold.
     """
-    of_items = hash_ids(items) % np.uint64(parts)
-    of_people = combine(hash_ids(people), 1) % np.uint64(parts)
+    of_items = hash_ids(world.catalogue.ids) % np.uint64(parts)
+    of_people = combine(hash_ids(world.people["persona_id"]), 1) % np.uint64(parts)
     return of_items.astype(np.int64), of_people.astype(np.int64)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from scipy import stats
 
-from pipelines.figures import png
-from pipelines.study import Claim, Figure, Row, Study, TooFew
+from pipelines.study import Claim, Figure, Plot, Study, TooFew
 from sim.agents import AgentWorld, Simulation
 from sim.experiments._context import ExperimentContext
+from sim.experiments._data import Floats, finished, item_frame
 from sim.experiments._experiment import experiment
-from sim.experiments._feedback import Floats
 
 #: Variables of an item, in the order of columns.
 VARIABLES = ("quality", "ln popularity", "exposure", "views", "rating")
@@ -43,6 +42,15 @@ VARIABLES = ("quality", "ln popularity", "exposure", "views", "rating")
         below="Contradicted: quality lowers the rating.",
         equal="Not found: no effect of quality on the rating.",
     ),
+    plots={
+        "graphs": Plot(
+            "Effects of variables on each other, over resampled items",
+            "effect (standard deviations)",
+            ("weight",),
+            ("edge",),
+            ("brain",),
+        )
+    },
 )
 def causal(
     study: Study,
@@ -74,62 +82,39 @@ def causal(
         frame = context.cell(
             study, {"visits": run.identity}, partial(_edges, values, resamples, share)
         )
-        items = int(frame["items"][0])
-        study.counts[f"items, {name}"] = items
+        study.counts[f"items, {name}"] = len(values)
         study.notes.append(_diagnosis(name, frame, resamples, share))
         for edge in frame.drop_nulls("source").iter_rows(named=True):
+            pair = edge["source"], edge["target"]
             study.add(
-                (
-                    name,
-                    f"{edge['source']} -> {edge['target']}",
-                    by_construction(name, edge["source"], edge["target"]),
-                ),
+                (name, " -> ".join(pair), by_construction(name, *pair)),
                 source,
                 figures={
-                    "weight": Figure(edge["weight"], edge["low"], edge["high"]),
+                    # A found edge may be outside of the percentiles of its resamples.
+                    "weight": Figure(edge["weight"], min(edge["low"], edge["weight"]),
+                                     max(edge["high"], edge["weight"])),
                     "share": edge["share"],
                     "claimed": float(edge["claimed"]),
                 },
-                n=items,
-            )
-    study.pictures["graphs"] = _picture(study.rows)
+                n=len(values),
+            )  # fmt: skip
 
 
 def _edges(values: Floats, resamples: int, share: float) -> pl.DataFrame:
-    """Edges with their shares; items and tests of the assumptions stand in every row."""
+    """Edges with their shares; tests of the assumptions stand in every row."""
     scaled = (values - values.mean(axis=0)) / values.std(axis=0)
     graph, found, tested = edges(scaled, resamples=resamples, share=share)
-    rows = [
-        {
-            "source": VARIABLES[edge.source],
-            "target": VARIABLES[edge.target],
-            "weight": edge.weight,
-            # A found edge may be outside of the percentiles of its resamples.
-            "low": min(edge.low, edge.weight),
-            "high": max(edge.high, edge.weight),
-            "share": edge.share,
-            "claimed": edge.claimed,
-        }
-        for edge in found
-    ]
-    frame = pl.DataFrame(rows or [dict.fromkeys(_EDGES)], schema=_EDGES)
+    names = dict(enumerate(VARIABLES))
+    # Without an edge one row has the tests.
+    frame = found if found.height else found.clear(1)
     return frame.with_columns(
-        items=pl.lit(len(values)),
+        pl.col("source", "target").replace_strict(names, return_dtype=pl.String),
         order=pl.lit(" -> ".join(VARIABLES[n] for n in graph.order)),
         normal=pl.lit(sum(p >= 0.01 / len(VARIABLES) for p in tested.normal)),
         dependent=pl.lit(tested.dependent),
     )
 
 
-_EDGES = {
-    "source": pl.String,
-    "target": pl.String,
-    "weight": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "share": pl.Float64,
-    "claimed": pl.Boolean,
-}
 _NOTES = [
     "Known by construction: no edge leads back from what came later; exposure comes from the "
     "recommender, which was fitted on counts, never on ratings; views are draws among exposures; a "
@@ -185,39 +170,27 @@ def item_values(world: AgentWorld, run: Simulation, min_ratings: int) -> Floats:
     and views the shares of agents that were shown the item and watched it, rating the mean of
     theirs.
     """
-    whole = run.table("agents").filter(pl.col("exit_reason") != "failed").select("agent")
-    agents = int(whole.select(pl.len()).collect().item())
-    per_agent = (
-        run.table("views")
-        .join(whole, on="agent", how="semi")
-        .group_by("item_id", "agent")
-        .agg(watched=pl.col("watched").any(), rating=pl.col("rating").drop_nulls().mean())
+    agents = finished(run)
+    views = run.table("views").collect().join(agents, on="agent", how="semi")
+    per_agent = views.group_by("item_id", "agent").agg(
+        pl.col("watched").any(), pl.col("rating").drop_nulls().mean()
     )
-    per_item = (
-        per_agent.group_by("item_id")
-        .agg(
-            exposure=pl.len() / agents,
-            views=pl.col("watched").sum() / agents,
-            ratings=pl.col("rating").count(),
-            rating=pl.col("rating").mean(),
-        )
-        .filter(pl.col("ratings") >= min_ratings)
-        .collect()
+    per_item = per_agent.group_by("item_id").agg(
+        exposure=pl.len() / agents.height,
+        views=pl.col("watched").sum() / agents.height,
+        ratings=pl.col("rating").count(),
+        rating=pl.col("rating").mean(),
     )
-    known = pl.DataFrame(
-        {
-            "item_id": world.catalogue.ids,
-            "quality": world.mean_ratings,
-            "popularity": np.log1p(world.item_histograms.sum(axis=1)),
-        }
-    ).filter(pl.col("quality").is_not_nan())
-    found = known.join(per_item, on="item_id", how="inner", maintain_order="left")
+    popularity = np.log1p(world.item_histograms.sum(axis=1))
+    known = item_frame(world, quality=world.mean_ratings, popularity=popularity)
+    rated = known.filter(pl.col("quality").is_not_nan()).join(
+        per_item.filter(pl.col("ratings") >= min_ratings), on="item_id", maintain_order="left"
+    )
     columns = ["quality", "popularity", "exposure", "views", "rating"]
-    return np.asarray(found.select(columns).to_numpy(), np.float64)
+    return np.asarray(rated.select(columns).to_numpy(), np.float64)
 
 
-@dataclass(frozen=True)
-class Graph:
+class Graph(NamedTuple):
     """Linear acyclic graph of some variables."""
 
     #: Variables, causes before effects.
@@ -226,26 +199,7 @@ class Graph:
     weights: Floats
 
 
-@dataclass(frozen=True)
-class Edge:
-    """Directed edge between two variables."""
-
-    #: Numbers of the variables.
-    source: int
-    target: int
-    #: Effect, and its 95 % interval over the resamples.
-    weight: float
-    low: float
-    high: float
-    #: Share of the resamples with this edge.
-    share: float
-    #: Whether its direction is claimed: `share` is large enough, and the residuals identify it and
-    #: don't contradict the model.
-    claimed: bool
-
-
-@dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(NamedTuple):
     """Assumptions of LiNGAM, tested on the residuals of the graph."""
 
     #: p of each residual under a normal distribution (D'Agostino and Pearson).
@@ -291,11 +245,14 @@ def diagnose(values: Floats, graph: Graph, *, level: float = 0.01) -> Diagnosis:
 
 def edges(
     values: Floats, *, resamples: int = 100, share: float = 0.95, seed: int = 0
-) -> tuple[Graph, list[Edge], Diagnosis]:
+) -> tuple[Graph, pl.DataFrame, Diagnosis]:
     """Graph of some variables with the stability of each edge under resampling of the rows.
 
     ``values`` are of shape (n, variables); ``resamples`` are bootstrap samples of the rows (count),
-    ``share`` is the share of them from which a direction is claimed.
+    ``share`` is the share of them from which a direction is claimed. Edges have ``source`` and
+    ``target`` (numbers of variables), ``weight`` with its 95 % interval over the resamples (``low``
+    and ``high``), the ``share`` of the resamples with the edge, and ``claimed``: whether the share
+    is large enough, and the residuals identify directions and don't contradict the model.
     """
     rng = np.random.default_rng(seed)
     graph = discover(values)
@@ -303,55 +260,13 @@ def edges(
         [discover(values[rng.integers(0, len(values), len(values))]).weights
          for _ in range(resamples)]
     )  # fmt: skip
-    found = diagnose(values, graph)
+    tested = diagnose(values, graph)
     low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
     shares = (drawn != 0).mean(axis=0)
-    out = [
-        Edge(
-            j,
-            i,
-            float(graph.weights[i, j]),
-            float(low[i, j]),
-            float(high[i, j]),
-            float(shares[i, j]),
-            bool(found.holds and shares[i, j] >= share),
-        )
-        for i in range(len(shares))
-        for j in range(len(shares))
-        if i != j and (shares[i, j] > 0 or graph.weights[i, j] != 0)
-    ]
-    return graph, out, found
-
-
-def _picture(edges_found: list[Row]) -> bytes:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Picture
-
-    found: dict[str, list[Row]] = {}
-    for row in edges_found:
-        found.setdefault(row.labels["brain"], []).append(row)
-    picture = Picture(figsize=(5.5 * max(len(found), 1), 4.8), dpi=110, layout="constrained")
-    FigureCanvasAgg(picture)
-    grid = picture.subplots(1, max(len(found), 1), squeeze=False)[0]
-    size = len(VARIABLES)
-    for axes, (brain, rows) in zip(grid, found.items(), strict=True):
-        shares = np.zeros((size, size))
-        for row in rows:
-            source, target = row.labels["edge"].split(" -> ")
-            at = VARIABLES.index(target), VARIABLES.index(source)
-            share, weight = row.figures["share"], row.figures["weight"]
-            assert isinstance(share, float)
-            assert isinstance(weight, Figure)
-            shares[at] = share
-            if weight.value:
-                mark = "*" if row.figures["claimed"] else ""
-                axes.text(at[1], at[0], f"{weight.value:.2f}{mark}", ha="center", va="center",
-                          fontsize=8, color="white" if share > 0.6 else "black")  # fmt: skip
-        axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-        axes.set_xticks(range(size), VARIABLES, rotation=30, fontsize=8)
-        axes.set_yticks(range(size), VARIABLES, fontsize=8)
-        axes.set_xlabel("cause")
-        axes.set_ylabel("effect")
-        axes.set_title(brain)
-    picture.suptitle("Weights (* claimed) over the share of resamples with the edge")
-    return png(picture)
+    at = np.nonzero(((shares > 0) | (graph.weights != 0)) & ~np.eye(len(shares), dtype=bool))
+    columns = {"weight": graph.weights, "low": low, "high": high, "share": shares}
+    frame = pl.DataFrame(
+        {"source": at[1], "target": at[0], **{name: values[at] for name, values in columns.items()}}
+    )
+    claimed = pl.lit(tested.holds) & (pl.col("share") >= share)
+    return graph, frame.with_columns(claimed=claimed), tested

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -90,7 +92,7 @@ class ExperimentContext:
         self.release, self.people = match_people(self.release, self.settings.matching)
         self.home = home_path(self.home)
         self.brains = tuple(dict.fromkeys(("random", "statistical", *self.brains)))
-        self.recommenders = self.recommenders or _installed(RECOMMENDERS)
+        self.recommenders = self.recommenders or installed(RECOMMENDERS)
         self.sample = {"model_agents": 20, "model_pages": 2} | self.sample
         self._cache = ResultCache(self.home, "experiments")
 
@@ -169,10 +171,11 @@ class ExperimentContext:
         key = (name, digest)
         if key not in self._fitted:
             inner = open_recommender(name)
-            made: Recommender = _Deferred(inner, self._fit, name, train)
+            fit = partial(self._fit, name, train)
+            made: Recommender = _Deferred(inner, fit)
             # The note, which visits are kept under, may say what fitting found.
             if name not in OWN_RECOMMENDERS or name == "content":
-                made = self._fit(name, inner, train)
+                made = fit(inner)
             if train is not None:
                 made.note = f"{made.note} Fitted on {train.height:,} other rows ({digest})."
             self._fitted[key] = made
@@ -200,6 +203,17 @@ class ExperimentContext:
         folder = default_folder(self.home, played, mind, shown, agents=number, seed=chosen)
         with within(f"{mind.name} visits {shown.name}"):
             return simulate(played, mind, shown, agents=number, folder=folder, seed=chosen)
+
+    def of_visits(
+        self,
+        study: Study,
+        brain: Brain,
+        recommender: str,
+        compute: Callable[[Simulation], pl.DataFrame],
+    ) -> pl.DataFrame:
+        """The frame of :meth:`visits` that ``compute`` makes; computed once and cached."""
+        run = self.visits(brain, recommender)
+        return self.cell(study, {"visits": run.identity}, lambda: compute(run))
 
     def cell(
         self, owner: Study | str, key: Mapping[str, Any], compute: Callable[[], pl.DataFrame]
@@ -248,7 +262,7 @@ class ExperimentContext:
         named = {"brain": brain.name, "metadata": brain.metadata(), "texts": texts}
         return {**named, **shape, **habits}
 
-    def _fit(self, name: str, recommender: Recommender, train: pl.DataFrame | None) -> Recommender:
+    def _fit(self, name: str, train: pl.DataFrame | None, recommender: Recommender) -> Recommender:
         advance(f"fitting {name}")
         return recommender.fit(self.release, interactions=train)
 
@@ -256,36 +270,22 @@ class ExperimentContext:
 class _Deferred:
     """A recommender that is fitted when it is first asked for a list."""
 
-    def __init__(
-        self,
-        inner: Recommender,
-        fit: Callable[[str, Recommender, pl.DataFrame | None], Recommender],
-        name: str,
-        train: pl.DataFrame | None,
-    ) -> None:
-        self.inner, self._fit, self._named, self._train = inner, fit, name, train
+    def __init__(self, inner: Recommender, fit: Callable[[Recommender], Recommender]) -> None:
         self.name, self.note = inner.name, inner.note
-        self._fitted = False
+        self._inner, self._fit = inner, fit
+
+    @cached_property
+    def _fitted(self) -> Recommender:
+        return self._fit(self._inner)
 
     def fit(self, release: Release, *, interactions: pl.DataFrame | None = None) -> Self:
         """Fit on other data; see :class:`Recommender`."""
-        self.inner = self.inner.fit(release, interactions=interactions)
-        self._fitted = True
+        self.__dict__["_fitted"] = self._inner.fit(release, interactions=interactions)
         return self
 
-    def recommend(
-        self,
-        users: npt.ArrayLike,
-        k: int,
-        *,
-        seen: npt.ArrayLike | None = None,
-        ratings: npt.ArrayLike | None = None,
-    ) -> Ints:
+    def recommend(self, users: npt.ArrayLike, k: int, **options: Any) -> Ints:
         """See :class:`Recommender`."""
-        if not self._fitted:
-            self.inner = self._fit(self._named, self.inner, self._train)
-            self._fitted = True
-        return self.inner.recommend(users, k, seen=seen, ratings=ratings)
+        return self._fitted.recommend(users, k, **options)
 
 
 def _asks(name: str) -> bool:
@@ -300,14 +300,7 @@ def _digest(rows: pl.DataFrame) -> str:
     return hashlib.sha256(data).hexdigest()[:12]
 
 
-def _installed(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Recommenders whose libraries are installed."""
-    import importlib.util
-
-    needs = {
-        "als": "implicit",
-        "bpr": "implicit",
-        "multvae": "cornac",
-        "lightgcn": "torch_geometric",
-    }
-    return tuple(n for n in names if n not in needs or importlib.util.find_spec(needs[n]))
+def installed(names: Sequence[str]) -> tuple[str, ...]:
+    """The recommenders of these names whose libraries are installed."""
+    needs = {name: getattr(OWN_RECOMMENDERS[name], "needs", ()) for name in names}
+    return tuple(name for name in names if all(map(importlib.util.find_spec, needs[name])))

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from pipelines.study import (
-    RESAMPLES,
-    Claim,
-    Figure,
-    Plot,
-    Study,
-    interval,
-    mean_figure,
-    user_weights,
-)
+from pipelines.raters import to_answers
+from pipelines.scales import scale_named
+from pipelines.study import Claim, Figure, Plot, Study, mean_figure, pooled
 from sim.agents import AgentWorld, Simulation
 from sim.experiments._context import ExperimentContext
+from sim.experiments._data import (
+    Floats,
+    finished,
+    item_frame,
+    rated_rows,
+    training_means,
+    watched_items,
+)
 from sim.experiments._experiment import experiment
 
-Floats = npt.NDArray[np.float64]
 _STARS = [f"r{star}" for star in range(1, 6)]
 #: Ratings 1-5 that people gave to the rated items, each item's shares.
 _EXPECTED = [f"e{star}" for star in range(1, 6)]
@@ -72,22 +69,44 @@ def distribution(
 ) -> None:
     """Compare the ratings of visits with people's training ratings."""
     world = context.world()
-    add = partial(_add, study, world, min_people, low)
     held_out = context.cell(study, {"rows": "people"}, lambda: _people(world))
-    add(("people (test ratings)", "none"), "people", held_out)
     commonest = _STARS[int(world.histogram.argmax())]
     constant = held_out.with_columns(**{star: pl.lit(int(star == commonest)) for star in _STARS})
-    add(("always the commonest rating", "none"), "baseline", constant)
     study.counts["people"] = len(world)
+    frames = [
+        (("people (test ratings)", "none"), "people", held_out),
+        (("always the commonest rating", "none"), "baseline", constant),
+    ]
     for brain, mind, source in context.players():
         for name in context.recommenders:
-            run = context.visits(mind, name)
-            frame = context.cell(study, {"visits": run.identity}, partial(_ratings, run, world))
-            title = add((brain, name), source, frame)
+            frame = context.of_visits(study, mind, name, lambda run: _ratings(run, world))
+            frames.append(((brain, name), source, frame))
             agents = context.agents_of(mind)
             study.counts["agents"] = study.counts.get("agents", 0) + agents
             if agents > frame.height:
-                study.counts[f"failed, {title}"] = agents - frame.height
+                study.counts[f"failed, {brain}, {name}"] = agents - frame.height
+    own = pl.DataFrame({"persona_id": world.people["persona_id"], "own": training_means(world)})
+    share = pl.sum_horizontal(_STARS[:low]) / pl.sum_horizontal(_STARS)
+    for labels, rows_of, frame in frames:
+        counts = frame.group_by("persona_id").agg(pl.col(*_STARS, *_EXPECTED).sum())
+        counts = counts.filter(pl.sum_horizontal(_STARS) > 0).sort("persona_id")
+        figures: dict[str, Figure | None] = dict.fromkeys(study.figures)
+        if counts.height >= min_people:
+            values = counts.select(_STARS).to_numpy().astype(np.float64)
+            means = (values * np.arange(1, 6)).sum(axis=1) / values.sum(axis=1)
+            of_person = counts.join(own, on="persona_id", how="left", maintain_order="left")["own"]
+            likeness, low_share = resampled_likeness(values, world.histogram, low)
+            figures = {
+                "likeness": likeness,
+                "likeness_items": likeness_of(values, counts.select(_EXPECTED).to_numpy()),
+                "low_share": low_share,
+                "mean": mean_figure(means),
+                "own_mean_r": correlation(means, of_person.to_numpy()),
+            }
+        study.add(
+            labels, rows_of, frame.with_columns(low_share=share), figures, n=counts.height,
+            least=("people with a rating", min_people, "more --agents or --pages"),
+        )  # fmt: skip
     study.against("low_share", brain="random")
     study.notes += [
         "The floor `random` draws its ratings from people's histogram, so that its likeness is "
@@ -102,63 +121,20 @@ def distribution(
     ]
 
 
-def _add(
-    study: Study,
-    world: AgentWorld,
-    min_people: int,
-    low: int,
-    labels: tuple[str, str],
-    source: str,
-    frame: pl.DataFrame,
-) -> str:
-    """Add a row of ratings per person (columns r1 to r5, counts) and return its title."""
-    columns = pl.col(*_STARS, *_EXPECTED).sum()
-    counts = frame.group_by("persona_id").agg(columns).sort("persona_id")
-    counts = counts.filter(pl.sum_horizontal(_STARS) > 0)
-    figures: dict[str, Figure | None] = dict.fromkeys(study.figures)
-    if counts.height >= min_people:
-        values = counts.select(_STARS).to_numpy().astype(np.float64)
-        means = (values * np.arange(1, 6)).sum(axis=1) / values.sum(axis=1)
-        own = _own_means(world)
-        owned = np.array([own.get(p, np.nan) for p in counts["persona_id"]])
-        likeness, low_share = resampled_likeness(values, world.histogram, low)
-        figures = {
-            "likeness": likeness,
-            "likeness_items": likeness_of(values, counts.select(_EXPECTED).to_numpy()),
-            "low_share": low_share,
-            "mean": mean_figure(means),
-            "own_mean_r": correlation(means, owned),
-        }
-    share = pl.sum_horizontal(_STARS[:low]) / pl.sum_horizontal(_STARS)
-    row = study.add(
-        labels, source, frame.with_columns(low_share=share), figures, n=counts.height,
-        least=("people with a rating", min_people, "more --agents or --pages"),
-    )  # fmt: skip
-    return row.title
-
-
-def total_variation(left: Floats, right: Floats) -> float:
-    """Half the sum of the absolute differences of two distributions.
-
-    >>> total_variation(np.array([0.5, 0.5, 0.0]), np.array([0.25, 0.5, 0.25]))
-    0.25
-    """
-    return float(np.abs(left - right).sum() / 2)
-
-
 def resampled_likeness(counts: Floats, target: Floats, low: int) -> tuple[Figure, Figure]:
     """1 less the total variation distance of pooled ratings, and the share of those up to ``low``.
 
     ``counts`` are ratings 1-5 per person, of shape (people, 5), ``target`` the shares of people's
     ratings, of shape (5,).
+
+    >>> pair = np.array([[1.0, 1.0, 0.0, 0.0, 0.0]]), np.array([0.25, 0.5, 0.25, 0.0, 0.0])
+    >>> [figure.value for figure in resampled_likeness(*pair, 1)]
+    [0.75, 0.5]
     """
-    shares = counts.sum(axis=0) / counts.sum()
-    drawn = user_weights(len(counts), RESAMPLES, 0) @ counts
-    drawn /= drawn.sum(axis=1, keepdims=True)
-    likeness = 1 - np.abs(drawn - target).sum(axis=1) / 2
+    people, columns = np.arange(len(counts)), list(counts.T)
     return (
-        interval(1 - total_variation(shares, target), likeness),
-        interval(float(shares[:low].sum()), drawn[:, :low].sum(axis=1)),
+        pooled(people, columns, lambda s: 1 - _apart(s / s.sum(axis=0), target[:, None])),
+        pooled(people, columns, lambda s: s[:low].sum(axis=0) / s.sum(axis=0)),
     )
 
 
@@ -167,11 +143,16 @@ def likeness_of(counts: Floats, expected: Floats) -> Figure:
 
     Both are counts of ratings 1-5 per person, of shape (people, 5).
     """
-    weights = user_weights(len(counts), RESAMPLES, 0)
-    sides = [(c.sum(axis=0) / c.sum(), weights @ c) for c in (counts, expected)]
-    drawn = [d / d.sum(axis=1, keepdims=True) for _, d in sides]
-    value = 1 - total_variation(sides[0][0], sides[1][0])
-    return interval(value, 1 - np.abs(drawn[0] - drawn[1]).sum(axis=1) / 2)
+    return pooled(
+        np.arange(len(counts)),
+        [*counts.T, *expected.T],
+        lambda s: 1 - _apart(s[:5] / s[:5].sum(axis=0), s[5:] / s[5:].sum(axis=0)),
+    )
+
+
+def _apart(left: Floats, right: Floats) -> Floats:
+    """Total variation distance of distributions, of shape (answers, draws)."""
+    return np.asarray(np.abs(left - right).sum(axis=0) / 2)
 
 
 def correlation(left: Floats, right: Floats) -> Figure | None:
@@ -180,36 +161,33 @@ def correlation(left: Floats, right: Floats) -> Figure | None:
     x, y = left[known], right[known]
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None
-    weights = user_weights(len(x), RESAMPLES, 0) / len(x)
-    mean_x, mean_y = weights @ x, weights @ y
-    both = weights @ (x * y) - mean_x * mean_y
-    spread = (weights @ x**2 - mean_x**2) * (weights @ y**2 - mean_y**2)
-    drawn = both / np.sqrt(np.maximum(spread, 1e-12))
-    return interval(float(np.corrcoef(x, y)[0, 1]), drawn)
+
+    def pearson(sums: Floats) -> Floats:
+        mean = sums / len(x)
+        both = mean[2] - mean[0] * mean[1]
+        spread = (mean[3] - mean[0] ** 2) * (mean[4] - mean[1] ** 2)
+        return np.asarray(both / np.sqrt(np.maximum(spread, 1e-12)))
+
+    return pooled(np.arange(len(x)), [x, y, x * y, x**2, y**2], pearson)
 
 
 def _ratings(run: Simulation, world: AgentWorld) -> pl.DataFrame:
     """Ratings of every agent that did not fail, and those of people of the same items."""
-    rated = run.table("views").filter(pl.col("watched")).select("agent", "item_id", "rating")
-    agents = run.table("agents").filter(pl.col("exit_reason") != "failed")
-    counts = _counted(rated.collect(), "agent", world)
-    joined = agents.select("agent", "persona_id").collect().join(counts, on="agent", how="left")
+    counts = _counted(watched_items(run), "agent", world)
+    joined = finished(run).join(counts, on="agent", how="left")
     return joined.with_columns(pl.col(_STARS + _EXPECTED).fill_null(0)).sort("agent")
 
 
 def _people(world: AgentWorld) -> pl.DataFrame:
     """Test ratings of every person with one, and those of others of the same items."""
-    from pipelines.raters import source_scale, to_answers
-    from pipelines.scales import scale_named
-    from sim.environment import split_rows
-
-    rows = split_rows(world.release, ("test",))
-    scale = source_scale(world.release["interactions"].lazy())
-    answers = to_answers(rows["rating"].to_numpy(), scale, scale_named("1-5")).astype(np.int64)
-    people = world.people.select("persona_id", "user_id")
-    found = rows.select("user_id", "item_id").with_columns(rating=pl.Series(answers))
-    found = found.join(people, on="user_id")
-    return _counted(found, "persona_id", world).sort("persona_id")
+    rows = (
+        rated_rows(world, "test")
+        .join(world.people, on="user_id")
+        .join(item_frame(world), on="item")
+    )
+    scale = scale_named("1-5")
+    answers = to_answers(rows["truth"].to_numpy(), scale, scale)
+    return _counted(rows.with_columns(rating=answers), "persona_id", world).sort("persona_id")
 
 
 def _counted(rated: pl.DataFrame, owner: str, world: AgentWorld) -> pl.DataFrame:
@@ -219,9 +197,7 @@ def _counted(rated: pl.DataFrame, owner: str, world: AgentWorld) -> pl.DataFrame
     """
     totals = world.item_histograms.sum(axis=1, keepdims=True)
     shares = np.where(totals > 0, world.item_histograms / np.maximum(totals, 1.0), world.histogram)
-    items = pl.DataFrame(shares, schema=_EXPECTED).with_columns(
-        item_id=pl.Series(world.catalogue.ids)
-    )
+    items = item_frame(world, **dict(zip(_EXPECTED, shares.T, strict=True)))
     return (
         rated.join(items, on="item_id")
         .group_by(owner)
@@ -230,12 +206,3 @@ def _counted(rated: pl.DataFrame, owner: str, world: AgentWorld) -> pl.DataFrame
             **{name: pl.col(name).sum() for name in _EXPECTED},
         )
     )
-
-
-def _own_means(world: AgentWorld) -> dict[str, float]:
-    """Mean training rating of each person on 1-5."""
-    lengths = world.history.lengths
-    owner = np.repeat(np.arange(len(lengths)), lengths)
-    total = np.bincount(owner, world.history.ratings, minlength=len(lengths))
-    ids = world.people["persona_id"].to_list()
-    return {person: float(t / n) for person, t, n in zip(ids, total, lengths, strict=True) if n > 0}

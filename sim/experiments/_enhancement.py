@@ -11,17 +11,18 @@ from pipelines.seeding import combine, hash_ids
 from pipelines.study import Claim, Plot, Study
 from sim.agents import AgentWorld, Brain, visit, visit_values
 from sim.experiments._context import ExperimentContext
-from sim.experiments._experiment import experiment
-from sim.experiments._feedback import (
+from sim.experiments._data import (
     Bools,
     Ints,
     drawn,
     item_table,
+    list_hits,
     numbers,
     rated,
     retrained,
     shuffled,
 )
+from sim.experiments._experiment import experiment
 from sim.metrics import ndcg, recall
 from sim.recommenders import MaskedRecommender, Recommender
 
@@ -97,7 +98,7 @@ def enhancement(
         world = context.world_of(mind)
         people = min(context.agents_of(mind), len(world))
         study.require(
-            "people with a test item", int(rated(world, ("test",))[:people].any(axis=1).sum()),
+            "people with a test item", int(rated(world, "test")[:people].any(axis=1).sum()),
             min_people, "more --agents, or a release with more matched people",
         )  # fmt: skip
         for name in recommenders:
@@ -125,17 +126,12 @@ def _retrained_arms(
     """Figures by person and arm, means over both halves of the items."""
     origin = retrained(world, name)
     of_half = half_of(world.catalogue.ids)
-    frames = [
+    folds = pl.concat(
         one_fold(world, brain, name, origin, of_half == half, people, k, seed) for half in range(2)
-    ]
-    means = [
-        pl.col(n).cast(pl.Float64).fill_nan(None).mean()
-        for n in ("recall", "ndcg", "n_exit", "s_sat", "p_like")
-    ]
-    sums = [pl.col(n).sum() for n in ("added", "failed")]
-    return (
-        pl.concat(frames).group_by("persona_id", "arm").agg(*means, *sums).sort("persona_id", "arm")
     )
+    means = pl.col("recall", "ndcg", "n_exit", "s_sat", "p_like").cast(pl.Float64).fill_nan(None)
+    sums = pl.col("added", "failed").sum()
+    return folds.group_by("persona_id", "arm").agg(means.mean(), sums).sort("persona_id", "arm")
 
 
 def one_fold(
@@ -154,29 +150,28 @@ def one_fold(
     first = visit(world, brain, MaskedRecommender(origin, ~shown_half), everybody, seed=seed)
     failed = first["agents"].filter(pl.col("exit_reason") == "failed")["agent"]
     views = first["views"].filter(~pl.col("agent").is_in(failed.implode()))
-    free = ~rated(world, ("train",)) & shown_half
+    free = ~rated(world, "train") & shown_half
     ids = world.people["persona_id"].to_list()
     watched = item_table(world, views.filter(pl.col("watched")))
     arms = feedback_arms(item_table(world, views), watched, free, ids, seed=seed)
-    real = rated(world, ("validation", "test")) & shown_half
+    real = rated(world, "validation", "test") & shown_half
     real[people:] = False
     arms["rated"] = real
     arms["rated, shuffled"] = shuffled(real, ids, seed=seed) & free
-    tested = rated(world, ("test",))[:people] & ~shown_half
-    past = numbers(rated(world, ("train", "validation")))[:people]
+    tested = rated(world, "test")[:people] & ~shown_half
+    past = numbers(rated(world, "train", "validation"))[:people]
     frames = []
     for arm, feedback in arms.items():
         fitted = origin if arm == "origin" else retrained(world, name, feedback)
         other = MaskedRecommender(fitted, shown_half)
         lists = other.recommend(personas, k, seen=past)
-        hits = np.take_along_axis(tested, np.maximum(lists, 0), axis=1) & (lists >= 0)
+        hits = list_hits(tested, lists)
         second = visit(world, brain, other, everybody, seed=seed)
         values = visit_values(second["agents"], second["views"].lazy())
         offline = pl.DataFrame(
             {
                 "agent": everybody,
-                "persona_id": world.people["persona_id"][:people],
-                "arm": pl.repeat(arm, people, eager=True),
+                "persona_id": ids[:people],
                 "added": feedback[:people].sum(axis=1),
                 "failed": np.isin(everybody, failed.to_numpy()),
                 "recall": recall(hits, tested.sum(axis=1), k),
@@ -184,7 +179,8 @@ def one_fold(
             }
         )
         visited = values.select("agent", "n_exit", "s_sat", "p_like")
-        frames.append(offline.join(visited, on="agent", how="left", maintain_order="left"))
+        both = offline.join(visited, on="agent", how="left", maintain_order="left")
+        frames.append(both.with_columns(arm=pl.lit(arm)))
     return pl.concat(frames).drop("agent")
 
 

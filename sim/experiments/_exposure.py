@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -11,19 +10,10 @@ import polars as pl
 
 from pipelines.seeding import combine, hash_ids
 from pipelines.study import Claim, Plot, Study
-from sim.agents import (
-    AgentWorld,
-    Brain,
-    Decision,
-    Interview,
-    Question,
-    judge_pairs,
-    page_lists,
-    visits_of,
-)
+from sim.agents import AgentWorld, Brain, judge_pairs, page_lists, visits_of
 from sim.experiments._context import ExperimentContext
+from sim.experiments._data import Bools, Ints, rated
 from sim.experiments._experiment import experiment
-from sim.experiments._feedback import Bools, Ints, rated
 from sim.recommenders import MaskedRecommender, Recommender
 
 
@@ -130,108 +120,79 @@ def _effects(
     recommender: str,
     agents: tuple[int, int],
 ) -> pl.DataFrame:
-    """Effects by person and number of pages."""
-    world = context.world(pages=max(pages), traits=context.world_of(brain).traits)
-    exposed = _exposed(study, world, genres)
-    chosen, considered = _people(study, world, exposed, max(pages), genres, agents)
-    inner = context.recommender(recommender)
-    arms: dict[str, Recommender] = {
-        "biased": MaskedRecommender(inner, ~exposed),
-        "unbiased": inner,
-    }
-    people = np.arange(considered)
-    lists = {name: page_lists(world, arm, people) for name, arm in arms.items()}
-    asked = _films(world, lists, chosen, films)
-    frames = []
-    for after in pages:
-        played = context.world(pages=after, traits=world.traits)
-        found = {}
-        for name in arms:
-            shown = lists[name][:, :after]
-            visits = visits_of(
-                played, cast(Brain, Scrolling(brain)), shown[chosen], agents=chosen, people=chosen,
-                seed=context.seed,
-            )  # fmt: skip
-            found[name] = judge_pairs(
-                played, brain, *asked, seed=context.seed, experienced=True, visits=visits
-            ).frame
-        effects = genre_effects(
-            asked[0],
-            exposed[asked[1]],
-            *(found[name]["rating"].to_numpy().astype(np.float64) for name in arms),
-        )
-        ids = world.people["persona_id"].gather(effects["person"])
-        frames.append(
-            effects.with_columns(
-                persona_id=ids, pages=pl.lit(after), left_out=considered - len(chosen)
-            ).drop("person")
-        )
-    return pl.concat(frames).sort("pages", "persona_id")
-
-
-def _exposed(study: Study, world: AgentWorld, genres: tuple[str, ...]) -> Bools:
-    """Items of the genres."""
-    names = [n for n, name in enumerate(world.genre_names) if name.lower() in genres]
-    exposed = np.asarray(world.genres[:, names].any(axis=1), np.bool_)
-    study.require(
-        f"items of the genres {' and '.join(genres)}", int(exposed.sum()), 1,
-        "name other genres in the options of the experiment",
-    )  # fmt: skip
-    return exposed
-
-
-def _people(
-    study: Study,
-    world: AgentWorld,
-    exposed: Bools,
-    pages: int,
-    genres: tuple[str, ...],
-    agents: tuple[int, int],
-) -> tuple[Ints, int]:
-    """People with enough unseen films of the genres, and how many were looked at for them.
+    """Effects by person and number of pages.
 
     ``agents`` are those that are chosen at most, and at least (counts).
     """
-    needed = pages * world.per_page
-    left = (exposed & ~rated(world, ("train",))).sum(axis=1)
-    chosen = np.flatnonzero(left >= needed)[: agents[0]]
+    world = context.world(pages=max(pages), traits=context.world_of(brain).traits)
+    named = [n for n, name in enumerate(world.genre_names) if name.lower() in genres]
+    exposed = np.asarray(world.genres[:, named].any(axis=1), np.bool_)
+    known = rated(world, "train")
+    needed = max(pages) * world.per_page
+    text = " and ".join(genres)
     study.require(
-        f"people with {needed:,} unseen items of the genres {' and '.join(genres)}", len(chosen),
-        min(agents), "fewer pages in the options of the experiment",
+        f"items of the genres {text}", int(exposed.sum()), 1,
+        "name other genres in the options of the experiment",
     )  # fmt: skip
-    return chosen, int(chosen[-1]) + 1
+    chosen = np.flatnonzero((exposed & ~known).sum(axis=1) >= needed)[: agents[0]]
+    study.require(
+        f"people with {needed:,} unseen items of the genres {text}", len(chosen), min(agents),
+        "fewer pages in the options of the experiment",
+    )  # fmt: skip
+    people = np.arange(int(chosen[-1]) + 1)
+    inner = context.recommender(recommender)
+    arms: tuple[Recommender, ...] = (MaskedRecommender(inner, ~exposed), inner)
+    lists = [page_lists(world, arm, people) for arm in arms]
+    person, item = _films(world, known, lists, chosen, films)
+    ids = world.people["persona_id"]
+    frames = []
+    for after in pages:
+        played = context.world(pages=after, traits=world.traits)
+        ratings = []
+        for listed in lists:
+            visits = visits_of(
+                played, scrolling(context, brain), listed[chosen, :after], agents=chosen,
+                people=chosen, seed=context.seed,
+            )  # fmt: skip
+            asked = judge_pairs(
+                played, brain, person, item, seed=context.seed, experienced=True, visits=visits
+            )
+            ratings.append(asked.frame["rating"].to_numpy().astype(np.float64))
+        effects = genre_effects(person, exposed[item], *ratings)
+        frames.append(
+            effects.select(
+                pl.exclude("person"), persona_id=ids.gather(effects["person"]), pages=pl.lit(after),
+                left_out=len(people) - len(chosen),
+            )
+        )  # fmt: skip
+    return pl.concat(frames).sort("pages", "persona_id")
 
 
 def _films(
-    world: AgentWorld, lists: dict[str, Ints], chosen: Ints, films: int
+    world: AgentWorld, known: Bools, lists: list[Ints], chosen: Ints, films: int
 ) -> tuple[Ints, Ints]:
     """Pairs of person and film that are rated: none that the person has rated or was shown."""
     order = np.argsort(combine(hash_ids(world.catalogue.ids), 5), kind="stable")[:films]
-    known = rated(world, ("train",))[chosen]
-    for shown in lists.values():
+    free = ~known[chosen]
+    for shown in lists:
         items = shown[chosen].reshape(len(chosen), -1)
         row, place = np.nonzero(items >= 0)
-        known[row, items[row, place]] = True
-    row, place = np.nonzero(~known[:, order])
+        free[row, items[row, place]] = False
+    row, place = np.nonzero(free[:, order])
     return chosen[row], order[place]
 
 
-class Scrolling:
-    """A brain that never leaves: the opened brain ``inner`` judges pages and reflects."""
+def scrolling(context: ExperimentContext, brain: Brain) -> Brain:
+    """A brain that never leaves: the opened brain judges pages and reflects, `always` decides."""
+    always = context.brain("always")
 
-    def __init__(self, inner: Brain) -> None:
-        self._inner = inner
+    class Scrolling:
+        decide, interview = always.decide, always.interview
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        def __getattr__(self, name: str) -> Any:
+            return getattr(brain, name)
 
-    def decide(self, questions: Sequence[Question]) -> list[Decision]:
-        """NEXT."""
-        return [Decision() for _ in questions]
-
-    def interview(self, questions: Sequence[Question]) -> list[Interview]:
-        """The middle score for each; no model is asked."""
-        return [Interview(score=5) for _ in questions]
+    return cast(Brain, Scrolling())
 
 
 def genre_effects(people: Ints, exposed: Bools, biased: Any, unbiased: Any) -> pl.DataFrame:
@@ -249,25 +210,18 @@ def genre_effects(people: Ints, exposed: Bools, biased: Any, unbiased: Any) -> p
     """
     change = np.asarray(biased, np.float64) - np.asarray(unbiased, np.float64)
     rows = pl.DataFrame({"person": people, "genre": exposed, "change": change})
-    rows = rows.with_columns(pl.col("change").fill_nan(None))
     genre, value = pl.col("genre"), pl.col("change")
+    of_genre, of_others = value.filter(genre), value.filter(~genre)
     return (
-        rows.group_by("person")
+        rows.with_columns(value.fill_nan(None))
+        .group_by("person")
         .agg(
-            exposed=value.filter(genre).mean(),
-            others=value.filter(~genre).mean(),
-            exposed_films=value.filter(genre).count(),
-            other_films=value.filter(~genre).count(),
+            exposed=of_genre.mean(),
+            others=of_others.mean(),
+            difference=of_genre.mean() - of_others.mean(),
+            exposed_films=of_genre.count(),
+            other_films=of_others.count(),
             failed=value.null_count(),
         )
         .sort("person")
-        .select(
-            "person",
-            "exposed",
-            "others",
-            (pl.col("exposed") - pl.col("others")).alias("difference"),
-            "exposed_films",
-            "other_films",
-            "failed",
-        )
     )

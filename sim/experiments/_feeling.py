@@ -6,7 +6,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from pipelines.extras import missing_package
@@ -20,16 +19,16 @@ from pipelines.study import (
     draw,
     interval,
     paired_permutation,
-    pooled,
+    pooled_mean,
     user_weights,
 )
 from sim.experiments._comments import real_comments
 from sim.experiments._context import ExperimentContext
+from sim.experiments._data import Floats, judged, pairs_of
 from sim.experiments._experiment import experiment
-from sim.experiments._held_out import judged, pairs_of
 
-Floats = npt.NDArray[np.float64]
 _EXCHANGED = ", texts exchanged"
+_HINT = "more --agents, or a brain that says what it felt"
 
 
 @experiment(
@@ -60,45 +59,43 @@ def feeling(
 ) -> None:
     """Ask for ratings and feelings of test items, and compare them with VADER's valence."""
     _vader()
-    frames: dict[str, tuple[str, pl.DataFrame, str]] = {}
+    frames: dict[str, tuple[str, bool, pl.DataFrame, str]] = {}
     comments = real_comments(context.release)
     if comments.height:
-        owners = comments["author"].unique().sort()
-        numbers = {author: n for n, author in enumerate(owners)}
-        people = comments.select(
-            pl.col("author").replace_strict(numbers, return_dtype=pl.Int64).alias("person"),
-            "rating",
-            feeling="text",
-        )
-        frames["people (reviews)"] = "people", people, "Texts of the reviews of the release."
-    asked = {name for name, _, source in context.players() if source == "model"}
+        people = comments.select("rating", person="author", feeling="text")
+        note = "Texts of the reviews of the release."
+        frames["people (reviews)"] = "people", True, _with_valence(people), note
     for name, brain, source in context.players():
-        pairs = pairs_of(context, brain, context.world_of(brain))
-        given = judged(context, brain, pairs, key={"history": "zero"})
+        given = judged(context, brain, pairs_of(context, brain), key={"history": "zero"})
         study.counts[f"failed, {name}"] = int((given["status"] != "ok").sum())
-        texts = given.drop_nulls(["rating", "feeling"]).select("person", "rating", "feeling")
         if source == "baseline":
             none = dict.fromkeys(study.figures)
             study.add((name,), source, figures=none, n=0, note="Says nothing of what it felt.")
             continue
-        frames[name] = source, texts, brain.note
+        texts = _with_valence(given.drop_nulls(["rating", "feeling"]))
+        sampled = source == "model"
+        frames[name] = source, sampled, texts, brain.note
+        # In another order, one that depends on nothing but the number of rows.
+        order = np.argsort(uniform(0, np.arange(texts.height), 1))
+        other = texts.with_columns(texts.select("feeling", "valence")[order])
         note = "Control: each text with another rating."
-        frames[f"{name}{_EXCHANGED}"] = "baseline", _exchanged(texts), note
-    for name, (source, frame, note) in frames.items():
+        frames[f"{name}{_EXCHANGED}"] = "baseline", sampled, other, note
+    for name, (source, sampled, frame, note) in frames.items():
         number = frame["person"].n_unique()
-        if number < min_people and source != "people":
-            what = f"{number:,} people with a rating and a text, at least {min_people:,} are needed"
-            if name.removesuffix(_EXCHANGED) not in asked:
-                hint = "more --agents, or a brain that says what it felt"
-                study.require("people with a rating and a text", number, min_people, hint, of=name)
-            study.add((name,), source, figures=dict.fromkeys(study.figures), n=number, note=what)
-            continue
-        study.add((name,), source, figures=_figures(frame), n=number, note=note)
-        study.counts[f"texts, {name}"] = frame.height
-        study.counts[f"different texts, {name}"] = frame["feeling"].n_unique()
-    for name in frames:
+        enough = number >= min_people or source == "people"
+        study.add(
+            (name,), source, figures=_figures(frame) if enough else dict.fromkeys(study.figures),
+            n=number, note=note, sampled=sampled,
+            least=None if enough else ("people with a rating and a text", min_people, _HINT),
+        )  # fmt: skip
+        if enough:
+            study.counts[f"texts, {name}"] = frame.height
+            study.counts[f"different texts, {name}"] = frame["feeling"].n_unique()
+    for name, (_, _, frame, _) in frames.items():
         if f"{name}{_EXCHANGED}" in frames:
-            _compare(study, frames, name, f"{name}{_EXCHANGED}")
+            _compare(
+                study, (name, frame), (f"{name}{_EXCHANGED}", frames[f"{name}{_EXCHANGED}"][2])
+            )
     study.notes += [
         "Valence is VADER's compound score (Hutto and Gilbert 2014), of a lexicon of 7,500 words "
         "with rules for negation and degree; SimUSER uses PyABSA. Correlations are over ratings, "
@@ -110,58 +107,60 @@ def feeling(
         study.notes.append(
             "People left no words in this release: there is no row of people to compare with."
         )
-    points = {name: _by_rating(frame) for name, (_, frame, _) in frames.items()}
+    stars = pl.col("rating").round(mode="half_to_even").cast(pl.Int64)
+    by_rating = {
+        name: frame.group_by(stars).agg(pl.col("valence").mean()).sort("rating")
+        for name, (_, _, frame, _) in frames.items()
+    }
+    points = {
+        name: {str(star): mean for star, mean in f.iter_rows()} for name, f in by_rating.items()
+    }
     study.pictures["valence"] = draw(
         {"": points}, title="Valence of the texts by rating", x="rating (1-5)",
         y="mean valence of the texts (-1 to 1)", lines=True,
     )  # fmt: skip
 
 
+def _with_valence(frame: pl.DataFrame) -> pl.DataFrame:
+    """``person, rating, feeling`` with the ``valence`` of the feeling."""
+    texts = frame.select("person", "rating", "feeling")
+    return texts.with_columns(valence=valence_of(texts["feeling"]))
+
+
+def _columns(frame: pl.DataFrame) -> tuple[Floats, Floats, Any]:
+    """Rating, valence and person of each text."""
+    return tuple(frame[name].to_numpy() for name in ("rating", "valence", "person"))  # type: ignore[return-value]
+
+
 def _figures(frame: pl.DataFrame) -> dict[str, Figure | float | None]:
-    valence, rating = valence_of(frame["feeling"]), frame["rating"].to_numpy()
-    owner = frame["person"].to_numpy()
+    rating, valence, owner = _columns(frame)
     out: dict[str, Figure | float | None] = {"rho": rank_correlation(rating, valence, owner)}
     for name, rows in (("liked", rating >= 4), ("disliked", rating <= 2)):
-        sums = [valence[rows], np.ones(int(rows.sum()))]
-        out[name] = pooled(owner[rows], sums, _mean) if rows.any() else None
+        out[name] = pooled_mean(owner[rows], valence[rows]) if rows.any() else None
     return out
 
 
-def _by_rating(frame: pl.DataFrame) -> dict[str, float]:
-    """Mean valence by rating in whole stars."""
-    valence, rating = valence_of(frame["feeling"]), np.round(frame["rating"].to_numpy())
-    stars = [star for star in range(1, 6) if (rating == star).any()]
-    return {str(star): float(valence[rating == star].mean()) for star in stars}
-
-
-def _compare(
-    study: Study, frames: dict[str, tuple[str, pl.DataFrame, str]], left: str, right: str
-) -> None:
+def _compare(study: Study, left: tuple[str, pl.DataFrame], right: tuple[str, pl.DataFrame]) -> None:
     """Difference of two correlations over the same people, unless one has none."""
-    sides = []
-    for name in (left, right):
-        frame = frames[name][1]
-        rating, valence = frame["rating"].to_numpy(), valence_of(frame["feeling"])
-        if np.ptp(rating) == 0 or np.ptp(valence) == 0:
-            return
-        sides.append((rating, valence, frame["person"].to_numpy()))
+    sides = [_columns(frame) for _, frame in (left, right)]
+    if not all(np.ptp(column) for side in sides for column in side[:2]):
+        return
     (a, drawn), (b, others) = (_correlations(*side) for side in sides)
     shares = _shares(*sides[0]), _shares(*sides[1])
-    p = paired_permutation(shares[0], shares[1], study.seed)
+    p = paired_permutation(*shares, seed=study.seed)
     difference = interval(a - b, drawn - others)
-    study.comparisons.append(Comparison(left, right, "rho", difference, p, len(shares[0])))
+    study.comparisons.append(Comparison(left[0], right[0], "rho", difference, p, len(shares[0])))
 
 
-def valence_of(texts: pl.Series) -> Floats:
+def valence_of(texts: pl.Series) -> pl.Series:
     """VADER's compound valence of each text, -1 to 1.
 
     >>> good, bad = valence_of(pl.Series(["What a wonderful story.", "A horrible mess."]))
     >>> bool(good > 0.5), bool(bad < -0.5)
     (True, True)
     """
-    score = _vader()
-    found = {text: float(score(text)["compound"]) for text in texts.unique().to_list()}
-    return np.array([found[text] for text in texts.to_list()], np.float64)
+    scores = {text: float(_vader()(text)["compound"]) for text in texts.unique()}
+    return texts.replace_strict(scores, return_dtype=pl.Float64)
 
 
 @cache
@@ -178,10 +177,10 @@ def rank_correlation(left: Floats, right: Floats, owner: Any) -> Figure | None:
 
     Ties share their mean rank, in every draw anew. None where one side does not vary.
 
-    >>> found = rank_correlation(
+    >>> rho = rank_correlation(
     ...     np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.1, 0.3, 0.2, 0.4]), np.arange(4)
     ... )
-    >>> round(found.value, 6)  # 1 - 6 * 2 / (4 * 15)
+    >>> round(rho.value, 6)  # 1 - 6 * 2 / (4 * 15)
     0.8
     """
     if np.ptp(left) == 0 or np.ptp(right) == 0:
@@ -229,14 +228,3 @@ def _spearman(weights: Floats, levels: list[Any]) -> Floats:
         both = (weights * ranks[0] * ranks[1]).sum(axis=1)
         spread = [(weights * rank**2).sum(axis=1) for rank in ranks]
         return np.asarray(both / np.sqrt(spread[0] * spread[1]))
-
-
-def _exchanged(frame: pl.DataFrame) -> pl.DataFrame:
-    """Texts in another order, one that depends on nothing but the number of rows."""
-    order = np.argsort(uniform(0, np.arange(frame.height), 1))
-    return frame.with_columns(feeling=frame["feeling"].gather(order))
-
-
-def _mean(sums: Floats) -> Floats:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(sums[0] / sums[1])

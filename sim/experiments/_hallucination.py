@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from pipelines.prompts import experiment_prompt_digest, genre_messages
@@ -14,30 +13,23 @@ from pipelines.seeding import hash_ids, uniform
 from pipelines.study import (
     RESAMPLES,
     Claim,
-    Comparison,
     Figure,
     Plot,
     Study,
     interval,
     mean_figure,
-    paired_permutation,
-    pooled,
-    summed,
     user_weights,
 )
-from sim.agents import AgentWorld, Brain
-from sim.experiments._choices import asking_brain, chosen
+from sim.agents import Cards
 from sim.experiments._context import ExperimentContext
+from sim.experiments._data import Bools, Floats, asking_brain, chosen, judged, pairs_of
 from sim.experiments._experiment import experiment
-from sim.experiments._held_out import judged, pairs_of
 
 #: Genres that are none.
 _NONE = ("unknown", "(no genres listed)")
 _COMMONEST, _RANDOM = "commonest genre", "random genre"
 #: Figures of errors.
 _ERRORS = ("rmse_known", "rmse_unknown", "gap")
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
 #: Judged test pairs of a brain with or without the graph, and the source of its rows.
 Frames = Mapping[str, tuple[str, pl.DataFrame]]
 
@@ -84,49 +76,41 @@ def hallucination(
     """Divide test items by who names a genre of theirs, and compare errors."""
     world = context.world()
     names = [name for name in world.genre_names if name not in _NONE]
+    of_item = world.genres[:, [world.genre_names.index(name) for name in names]] > 0
     frames = _frames(study, context, min_people)
     model = asking_brain(context)
     base = "statistical, graph"
     items = np.unique(frames[base][1]["item"].to_numpy())
-    items = items[_genres(world, names)[items].any(axis=1)]
-    namers: dict[str, tuple[str, Floats]] = {
-        _RANDOM: ("baseline", _drawn(world, names, items)),
-        _COMMONEST: ("baseline", _commonest(world, names, items)),
+    items = items[of_item[items].any(axis=1)]
+    ids = np.asarray(hash_ids(world.catalogue.frame["item_id"].gather(items)))
+    commonest = np.full(len(items), int(of_item.sum(axis=0).argmax()))
+    namers: dict[str, tuple[str, Any, Any]] = {
+        _RANDOM: ("baseline", items, (uniform(0, ids, 5) * len(names)).astype(np.int64)),
+        _COMMONEST: ("baseline", items, commonest),
     }
     if model is not None:
-        asked = [f for f in frames.values() if f[0] == "model"]
-        pairs = asked[0][1] if asked else frames[base][1]
+        pairs = next((f for source, f in frames.values() if source == "model"), frames[base][1])
         own = np.intersect1d(np.unique(pairs["item"].to_numpy()), items)
-        shares = np.full((len(world.catalogue), len(names)), np.nan)
-        shares[own] = _named(study, context, model, names, own)
-        study.counts["items without an answer"] = int(np.isnan(shares[own]).any(axis=1).sum())
-        namers[model.name] = ("model", shares[items])
-    divisions: dict[str, dict[int, bool]] = {}
-    for namer, (source, shares) in namers.items():
+        titles = Cards(world).titles
+        questions = [genre_messages(world.release.domain, titles[n], names) for n in own.tolist()]
+        shares = chosen(context, model, questions, names, prompt=experiment_prompt_digest())
         usable = ~np.isnan(shares).any(axis=1)
-        genres = _genres(world, names)[items[usable]]
-        right = genres[np.arange(len(genres)), shares[usable].argmax(axis=1)]
-        divisions[namer] = dict(zip(items[usable].tolist(), right.tolist(), strict=True))
-        if not usable.any():
+        study.counts["items without an answer"] = int((~usable).sum())
+        namers[model.name] = ("model", own[usable], shares[usable].argmax(axis=1))
+    divisions = {}
+    for namer, (source, named, genre) in namers.items():
+        right = of_item[named, genre]
+        divisions[namer] = pl.DataFrame({"item": named, "known": right.astype(np.int64)})
+        if not len(named):
             continue
-        values = pl.DataFrame(
-            {"item": items[usable], "named": right.astype(np.float64),
-             "chance": chance_level(genres)}
-        )  # fmt: skip
-        figures = {name: mean_figure(values[name].to_numpy()) for name in ("named", "chance")}
+        values = right.astype(np.float64), chance_level(of_item[named])
+        figures = {n: mean_figure(v) for n, v in zip(("named", "chance"), values, strict=True)}
         row = study.add(
             (namer, "(naming)"), source, figures=figures, n=len(right),
             note="Over items; n is of items.",
         )  # fmt: skip
         if source == "model":
-            sides = values["named"].to_numpy(), values["chance"].to_numpy()
-            difference = mean_figure(sides[0] - sides[1])
-            assert difference is not None
-            p = paired_permutation(*sides, seed=study.seed)
-            first = study.rows[0].title
-            study.comparisons.append(
-                Comparison(row.title, first, "named", difference, p, len(right))
-            )
+            study.compare_pooled(row.title, study.rows[0].title, "named", named, values)
         study.counts[f"items named by {namer}"] = len(right)
         _add_errors(study, namer, divisions[namer], frames, min_items)
     for namer, known in divisions.items():
@@ -150,53 +134,30 @@ def _frames(study: Study, context: ExperimentContext, min_people: int) -> Frames
     """Source and judged test pairs by brain and graph; a baseline has no graph."""
     out: dict[str, tuple[str, pl.DataFrame]] = {}
     for name, brain, source in context.players():
-        for graph in (True, False):
-            mind = brain
-            if not graph:
-                pages = context.sample["model_pages"] if source == "model" else None
-                mind = context.brain(name, context.world(graph=False, pages=pages))
-            pairs = pairs_of(context, mind, context.world_of(mind))
+        pages = context.sample["model_pages"] if source == "model" else None
+        variants = {f"{name}, graph": brain} if source != "baseline" else {name: brain}
+        if source != "baseline":
+            variants[f"{name}, no graph"] = context.brain(
+                name, context.world(graph=False, pages=pages)
+            )
+        for title, mind in variants.items():
+            pairs = pairs_of(context, mind)
             if source != "model":
                 study.require(
                     "people with a test rating", pairs["person"].n_unique(), min_people,
                     "match more users, or ask for more --agents", of=name,
                 )  # fmt: skip
-            frame = judged(context, mind, pairs, key={"history": "zero"}).drop_nulls("rating")
-            if source == "baseline":
-                out[name] = source, frame
-                break
-            out[f"{name}, {'graph' if graph else 'no graph'}"] = source, frame
+            judgements = judged(context, mind, pairs, key={"history": "zero"})
+            out[title] = source, judgements.drop_nulls("rating")
     return out
 
 
-def _named(
-    study: Study, context: ExperimentContext, brain: Brain, names: Sequence[str], items: Any
-) -> Floats:
-    """Probabilities of genres for items, of shape (items, genres); kept."""
-    world = context.world()
-
-    def compute() -> pl.DataFrame:
-        questions = [
-            genre_messages(world.release.domain, world.titles[item], names)
-            for item in items.tolist()
-        ]
-        return pl.DataFrame(chosen(brain, questions, names), schema=list(names))
-
-    key = {
-        "brain": context.identity(brain),
-        "items": items.tolist(),
-        "genres": list(names),
-        "prompt": experiment_prompt_digest(),
-    }
-    return context.cell(study, key, compute).to_numpy()
-
-
 def _add_errors(
-    study: Study, namer: str, known: dict[int, bool], frames: Frames, min_items: int
+    study: Study, namer: str, known: pl.DataFrame, frames: Frames, min_items: int
 ) -> None:
     """Rows of errors on known and unknown items, by brain."""
     for title, (source, frame) in frames.items():
-        marked = _marked(frame, known)
+        marked = frame.join(known, on="item")
         sides = [marked.filter(pl.col("known") == side)["item"].n_unique() for side in (1, 0)]
         if min(sides) < min_items:
             note = (
@@ -212,7 +173,7 @@ def _add_errors(
 
 
 def _compare_graph(
-    study: Study, namer: str, known: dict[int, bool], frames: Frames, min_items: int
+    study: Study, namer: str, known: pl.DataFrame, frames: Frames, min_items: int
 ) -> None:
     """Error on unknown items with the graph less that without, by brain."""
     for title, (_, frame) in frames.items():
@@ -220,20 +181,17 @@ def _compare_graph(
         if graph != "graph":
             continue
         other = frames[f"{brain}, no graph"][1].select("person", "item", "rating")
-        marked = _marked(frame, known).filter(pl.col("known") == 0)
+        marked = frame.join(known.filter(pl.col("known") == 0), on="item")
         both = marked.join(other, on=["person", "item"], suffix="_right")
-        people = both["person"].n_unique()
-        if both["item"].n_unique() < min_items or people < 2:
+        if both["item"].n_unique() < min_items or both["person"].n_unique() < 2:
             continue
-        owner = both["person"].to_numpy()
-        sides = [((both[c] - both["truth"]) ** 2).to_numpy() for c in ("rating", "rating_right")]
-        difference = pooled(
-            owner, [*sides, np.ones(len(owner))],
-            lambda s: np.sqrt(s[0] / s[2]) - np.sqrt(s[1] / s[2]),
+        left, right = (
+            ((both[c] - both["truth"]) ** 2).to_numpy() for c in ("rating", "rating_right")
+        )
+        study.compare_pooled(
+            f"{namer}, {title}", f"{namer}, {brain}, no graph", "rmse_unknown",
+            both["person"].to_numpy(), (left, right), np.sqrt,
         )  # fmt: skip
-        p = paired_permutation(summed(owner, sides[0]), summed(owner, sides[1]), study.seed)
-        left, right = (f"{namer}, {brain}, {side}" for side in ("graph", "no graph"))
-        study.comparisons.append(Comparison(left, right, "rmse_unknown", difference, p, people))
 
 
 def chance_level(genres: Bools) -> Floats:
@@ -264,32 +222,5 @@ def gap_figures(frame: pl.DataFrame) -> dict[str, Figure]:
     s = np.concatenate(drawn, axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         inside, outside = np.sqrt(s[0] / s[1]), np.sqrt(s[2] / s[3])
-    values = {"rmse_known": inside, "rmse_unknown": outside, "gap": outside - inside}
-    return {name: interval(float(v[0]), v[1:]) for name, v in values.items()}
-
-
-def _marked(frame: pl.DataFrame, known: dict[int, bool]) -> pl.DataFrame:
-    """The pairs of named items, with ``known`` (0 or 1)."""
-    marks = pl.DataFrame(
-        {"item": list(known), "known": [int(v) for v in known.values()]},
-        schema={"item": pl.Int64, "known": pl.Int64},
-    )
-    return frame.join(marks, on="item")
-
-
-def _genres(world: AgentWorld, names: Sequence[str]) -> Bools:
-    places = [world.genre_names.index(name) for name in names]
-    return np.asarray(world.genres[:, places] > 0)
-
-
-def _drawn(world: AgentWorld, names: Sequence[str], items: Any) -> Floats:
-    """One genre of all, drawn by a hash of the item, with probability 1."""
-    ids = np.asarray(hash_ids(world.catalogue.frame["item_id"].gather(items)))
-    place = (uniform(0, ids, 5) * len(names)).astype(np.int64)
-    return np.eye(len(names))[place]
-
-
-def _commonest(world: AgentWorld, names: Sequence[str], items: Any) -> Floats:
-    """The commonest genre of the catalogue, for every item."""
-    place = int(_genres(world, names).sum(axis=0).argmax())
-    return np.asarray(np.eye(len(names))[np.full(len(items), place)])
+    values = (inside, outside, outside - inside)
+    return {n: interval(float(v[0]), v[1:]) for n, v in zip(_ERRORS, values, strict=True)}

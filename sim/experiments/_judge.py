@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from pipelines.judge import Case, Reply, export_questionnaire
@@ -18,13 +17,20 @@ from pipelines.raters import to_answers
 from pipelines.scales import scale_named
 from pipelines.seeding import hash_ids
 from pipelines.study import Claim, Figure, Plot, Study, mean_figure
-from sim.agents import AgentWorld, Brain, Simulation, logistic
-from sim.experiments._choices import asking_brain, chosen
+from sim.agents import AgentWorld, Brain, Cards, Simulation, genre_shares, logistic
 from sim.experiments._context import ExperimentContext
+from sim.experiments._data import (
+    Floats,
+    asking_brain,
+    chosen,
+    held_out_pairs,
+    item_frame,
+    judged,
+    training_means,
+    watched_items,
+)
 from sim.experiments._experiment import experiment
-from sim.experiments._held_out import judged, rated_rows
 
-Floats = npt.NDArray[np.float64]
 _PEOPLE, _RANDOM = "people", "random"
 #: Items of the logs: those that each source watched, or those of people for all.
 _CHOSEN, _SAME = "chosen", "people's"
@@ -86,7 +92,7 @@ def judge(
             "statistical": ("statistical", _statistical(logs)),
         }
         if model is not None:
-            judges[model.name] = ("model", _model(study, context, model, logs, history))
+            judges[model.name] = ("model", _model(context, model, logs, history))
         for name, (source, graded) in judges.items():
             if not _report(study, (name, items), source, graded, sources):
                 unable.append(f"{name} ({items})")
@@ -123,25 +129,33 @@ class Logs:
     #: By source: ``person, place, item, rating``, ordered by person and place.
     entries: Mapping[str, pl.DataFrame]
 
+    @cached_property
+    def _names(self) -> list[tuple[str, list[str] | None]]:
+        """Title and genres of each item."""
+        genres = self.world.catalogue.frame["genres"].to_list()
+        return list(zip(Cards(self.world).titles, genres, strict=True))
+
+    def _line(self, item: int, rating: float) -> str:
+        title, genres = self._names[item]
+        return log_line(title, genres or [], rating)
+
     def people(self, source: str) -> Any:
         """People with a log of a source, ascending."""
         return self.entries[source]["person"].unique().sort().to_numpy()
 
     def lines(self, source: str) -> dict[int, list[str]]:
         """Lines of the logs of a source by person."""
-        titles, genres = self.world.titles, self.world.catalogue.frame["genres"].to_list()
-        out: dict[int, list[str]] = {}
-        for person, _, item, rating in self.entries[source].iter_rows():
-            line = log_line(titles[item], genres[item] or [], rating)
-            out.setdefault(person, []).append(line)
-        return out
+        by_person = self.entries[source].rows_by_key("person", named=True)
+        return {
+            person: [self._line(row["item"], row["rating"]) for row in rows]
+            for person, rows in by_person.items()
+        }
 
     def history(self, person: int, most: int) -> list[str]:
         """Lines of a person's latest training interactions."""
-        titles, genres = self.world.titles, self.world.catalogue.frame["genres"].to_list()
         items, ratings = self.world.history.of(person)
         latest = zip(items[-most:].tolist(), ratings[-most:].tolist(), strict=True)
-        return [log_line(titles[i], genres[i] or [], round(r, 1)) for i, r in latest]
+        return [self._line(i, round(r, 1)) for i, r in latest]
 
 
 def _logs(
@@ -156,26 +170,24 @@ def _logs(
     world = context.world()
     number = min(len(world), context.agents)
     real = _of_people(world).filter(pl.col("person") < number)
-    found, sources = {_PEOPLE: real}, {_PEOPLE: "people"}
+    logs, sources = {_PEOPLE: real}, {_PEOPLE: "people"}
     for name, brain, source in context.players():
         sources[name] = source
         if items == _CHOSEN:
-            run = context.visits(brain, recommender)
-            key = {"visits": run.identity}
-            found[name] = context.cell(study, key, partial(_of_agents, run, world))
+            logs[name] = context.of_visits(study, brain, recommender, partial(_of_agents, world))
             continue
         pairs = real.filter(pl.col("place") < most)
         if source == "model":
             pairs = pairs.filter(pl.col("person") < context.agents_of(brain))
         given = judged(context, brain, pairs.select("person", "place", "item"))
         rated = given.filter(pl.col("status") == "ok").drop_nulls("rating")
-        found[name] = rated.select("person", "place", "item", "rating")
+        logs[name] = rated.select("person", "place", "item", "rating")
     needed = [n for n, s in sources.items() if s != "model"]
-    entries = equal_lengths(found, least=least, most=most, needed=needed)
+    entries = equal_lengths(logs, least=least, most=most, needed=needed)
     for name, frame in entries.items():
-        logs = frame["person"].n_unique()
-        study.counts[f"logs, {items}, {name}"] = logs
-        left_out = found[name]["person"].n_unique() - logs
+        count = frame["person"].n_unique()
+        study.counts[f"logs, {items}, {name}"] = count
+        left_out = logs[name]["person"].n_unique() - count
         study.counts[f"logs left out, {items}, {name}"] = left_out
     return Logs(world, entries), sources
 
@@ -201,28 +213,18 @@ def _sheets(context: ExperimentContext, logs: Logs, history: int, sheet_cases: i
 
 
 def _model(
-    study: Study, context: ExperimentContext, brain: Brain, logs: Logs, history: int
+    context: ExperimentContext, brain: Brain, logs: Logs, history: int
 ) -> dict[str, pl.DataFrame]:
-    """Expected grades of a sample of people; cached."""
-    own = [name for name in logs.entries if name in context.brains and name == brain.name]
-    first = logs.people(own[0] if own else _PEOPLE)[: context.agents_of(brain)]
-    out = {}
-    domain = context.release.domain
+    """Expected grades of a sample of people."""
+    source = brain.name if brain.name in logs.entries else _PEOPLE
+    first = logs.people(source)[: context.agents_of(brain)]
+    domain, out = context.release.domain, {}
     for source in logs.entries:
         lines = logs.lines(source)
         people = [int(p) for p in first if p in lines]
         questions = [log_messages(domain, logs.history(p, history), lines[p]) for p in people]
-
-        def compute(questions: Any = questions) -> pl.DataFrame:
-            return pl.DataFrame(chosen(brain, questions, _GRADES), schema=list(_GRADES))
-
-        key = {
-            "brain": context.identity(brain),
-            "prompt": experiment_prompt_digest(),
-            "questions": hashlib.sha256(repr(questions).encode()).hexdigest(),
-        }
-        scores = context.cell(study, key, compute).to_numpy() @ np.arange(1.0, 6.0)
-        out[source] = _graded(logs, np.array(people, np.int64), scores)
+        shares = chosen(context, brain, questions, _GRADES, prompt=experiment_prompt_digest())
+        out[source] = _graded(logs, np.array(people, np.int64), shares @ np.arange(1.0, 6.0))
     return out
 
 
@@ -259,42 +261,40 @@ def _report(
 
 
 def equal_lengths(
-    found: Mapping[str, pl.DataFrame], *, least: int, most: int, needed: list[str]
+    logs: Mapping[str, pl.DataFrame], *, least: int, most: int, needed: list[str]
 ) -> dict[str, pl.DataFrame]:
     """Logs cut to one length per person, so that the length does not reveal a log's source.
 
-    ``found`` has entries by source, with columns ``person`` and ``place``. Logs have ``least`` to
+    ``logs`` has entries by source, with columns ``person`` and ``place``. Logs have ``least`` to
     ``most`` entries; shorter ones are left out. A person must have a log of the sources ``needed``,
     and may lack one of the others.
     """
-    lengths = {
-        name: dict(frame.group_by("person").len().filter(pl.col("len") >= least).iter_rows())
-        for name, frame in found.items()
+    long = {
+        name: frame.group_by("person").len("size").filter(pl.col("size") >= least)
+        for name, frame in logs.items()
     }
-    people = set.intersection(*(set(lengths[name]) for name in needed))
-    size = {
-        person: min([most, *(own[person] for own in lengths.values() if person in own)])
-        for person in people
-    }
-    sizes = pl.DataFrame(
-        {"person": list(size), "size": list(size.values())},
-        schema={"person": pl.Int64, "size": pl.Int64},
+    sizes = (
+        pl.concat(long.values()).group_by("person").agg(pl.col("size").min().clip(upper_bound=most))
     )
-    out = {}
-    for name, frame in found.items():
-        kept = frame.filter(pl.col("person").is_in(list(lengths[name])))
-        kept = kept.join(sizes, on="person").sort("person", "place")
-        place = pl.int_range(pl.len()).over("person")
-        out[name] = kept.filter(place < pl.col("size")).drop("size")
-    return out
+    for name in needed:
+        sizes = sizes.join(long[name], on="person", how="semi")
+    place = pl.int_range(pl.len()).over("person")
+    return {
+        name: frame.join(long[name].select("person"), on="person", how="semi")
+        .join(sizes, on="person")
+        .sort("person", "place")
+        .filter(place < pl.col("size"))
+        .drop("size")
+        for name, frame in logs.items()
+    }
 
 
 def can_tell(graded: Mapping[str, pl.DataFrame]) -> Figure | None:
     """Grade of people's logs less that of random ones, over people; able where its low is above 0.
 
     >>> flat = pl.DataFrame({"persona_id": ["a", "b"], "score": [3.0, 3.0]})
-    >>> found = can_tell({"people": flat, "random": flat})
-    >>> found.value, found.low > 0
+    >>> power = can_tell({"people": flat, "random": flat})
+    >>> power.value, power.low > 0
     (0.0, False)
     """
     both = graded[_PEOPLE].join(graded[_RANDOM], on="persona_id", suffix="_random")
@@ -310,26 +310,19 @@ def features(logs: Logs, source: str) -> Floats:
     share of the history that has the item's genres; covariance of rating and item mean.
     """
     world, frame = logs.world, logs.entries[source]
-    _, place = np.unique(frame["person"].to_numpy(), return_inverse=True)
+    person, item, rating = (frame[name].to_numpy() for name in ("person", "item", "rating"))
+    _, place = np.unique(person, return_inverse=True)
     size = np.bincount(place).astype(np.float64)
-    item, rating = frame["item"].to_numpy(), frame["rating"].to_numpy()
 
     def mean(values: Floats) -> Floats:
         return np.asarray(np.bincount(place, values) / size)
 
     overall = float(np.nanmean(world.mean_ratings))
     usual = np.nan_to_num(world.mean_ratings, nan=overall)[item]
-    lengths = world.history.lengths
-    owner = np.repeat(np.arange(len(lengths)), lengths)
-    total = np.bincount(owner, world.history.ratings, minlength=len(lengths))
-    own = np.where(lengths > 0, total / np.maximum(lengths, 1), overall)
-    tastes = np.stack(
-        [np.bincount(owner, genre[world.history.items], minlength=len(lengths))
-         for genre in world.genres.T], axis=1,
-    ) / np.maximum(lengths, 1)[:, None]  # fmt: skip
-    person = frame["person"].to_numpy()
+    own = np.nan_to_num(training_means(world), nan=overall)
     kinds = np.maximum(world.genres[item].sum(axis=1), 1.0)
-    taste = (tastes[person] * world.genres[item]).sum(axis=1) / kinds
+    shares = genre_shares(world, world.history)[person]
+    taste = (shares * world.genres[item]).sum(axis=1) / kinds
     level, liked = mean(rating), mean(usual)
     return np.column_stack(
         [
@@ -346,14 +339,14 @@ def features(logs: Logs, source: str) -> Floats:
 
 def _statistical(logs: Logs) -> dict[str, pl.DataFrame]:
     """Grades 1-5 by the fitted probability that a log is a person's; each out of its fold."""
-    found = {source: features(logs, source) for source in logs.entries}
+    values = {source: features(logs, source) for source in logs.entries}
     people = {source: logs.people(source) for source in logs.entries}
     ids = np.asarray(hash_ids(logs.world.people["persona_id"]))
     fold = (ids % np.uint64(_FOLDS)).astype(np.int64)
-    both = np.concatenate([found[_PEOPLE], found[_RANDOM]])
-    real = np.repeat([1.0, 0.0], [len(found[_PEOPLE]), len(found[_RANDOM])])
+    both = np.concatenate([values[_PEOPLE], values[_RANDOM]])
+    real = np.repeat([1.0, 0.0], [len(values[_PEOPLE]), len(values[_RANDOM])])
     folds = fold[np.concatenate([people[_PEOPLE], people[_RANDOM]])]
-    scores = {source: np.full(len(own), np.nan) for source, own in found.items()}
+    scores = {source: np.full(len(own), np.nan) for source, own in values.items()}
     for number in range(_FOLDS):
         rows = folds != number
         if not rows.any():
@@ -362,11 +355,11 @@ def _statistical(logs: Logs) -> dict[str, pl.DataFrame]:
         spread = np.maximum(both[rows].std(axis=0), 1e-9)
         inside = (both[rows] - centre) / spread
         weights, _ = logistic(np.column_stack([np.ones(len(inside)), inside]), real[rows])
-        for source, own in found.items():
-            here = fold[people[source]] == number
-            logit = weights[0] + (own[here] - centre) / spread @ weights[1:]
+        for source, own in values.items():
+            held_out = fold[people[source]] == number
+            logit = weights[0] + (own[held_out] - centre) / spread @ weights[1:]
             chance = 1.0 / (1.0 + np.exp(-np.clip(logit, -50, 50)))
-            scores[source][here] = 1.0 + np.minimum(4.0, np.floor(5.0 * chance))
+            scores[source][held_out] = 1.0 + np.minimum(4.0, np.floor(5.0 * chance))
     return {source: _graded(logs, people[source], score) for source, score in scores.items()}
 
 
@@ -384,48 +377,29 @@ def _graded(logs: Logs, people: Any, scores: Floats) -> pl.DataFrame:
 
 def _of_people(world: AgentWorld) -> pl.DataFrame:
     """Test interactions, oldest first."""
-    numbers = world.people.select("user_id").with_columns(
-        person=pl.int_range(pl.len(), dtype=pl.Int64)
-    )
-    places = pl.DataFrame({"item_id": world.catalogue.ids}).with_row_index("item")
-    times = (
-        world.release["interactions"]
-        .lazy()
-        .select("user_id", "item_id", "rated_at")
-        .join(places.lazy().with_columns(pl.col("item").cast(pl.Int64)), on="item_id")
-        .select("user_id", "item", "rated_at")
-        .collect()
-    )
-    rows = rated_rows(world, "test")
+    times = world.release["interactions"].polars(["user_id", "item_id", "rated_at"])
+    rows = held_out_pairs(world).join(item_frame(world), on="item")
+    users = world.people.select("user_id", person=pl.int_range(pl.len(), dtype=pl.Int64))
+    dated = rows.join(users, on="person").join(times, on=["user_id", "item_id"])
     # Agents answer in whole numbers: half stars would tell people's logs from theirs.
     scale = scale_named("1-5")
-    answers = np.asarray(to_answers(rows["truth"].to_numpy(), scale, scale), np.float64)
-    return (
-        rows.with_columns(truth=pl.Series(answers))
-        .join(numbers, on="user_id")
-        .join(times, on=["user_id", "item"])
-        .sort("person", "rated_at", "item")
-        .select("person", place=pl.int_range(pl.len()).over("person"), item="item", rating="truth")
-    )
+    stars = np.asarray(to_answers(dated["truth"].to_numpy(), scale, scale), np.float64)
+    return _entries(dated.with_columns(rating=stars).sort("person", "rated_at", "item"))
 
 
-def _of_agents(run: Simulation, world: AgentWorld) -> pl.DataFrame:
+def _of_agents(world: AgentWorld, run: Simulation) -> pl.DataFrame:
     """Watched items of agents that did not fail, in the order of the visit."""
-    ids = pl.DataFrame({"item_id": world.catalogue.ids}).with_row_index("item")
-    whole = run.table("agents").filter(pl.col("exit_reason") != "failed").select("agent")
-    return (
-        run.table("views")
-        .filter(pl.col("watched") & (pl.col("agent") < len(world)))
-        .join(whole, on="agent", how="semi")
-        .select("agent", "page", "position", "item_id", "rating")
-        .unique(["agent", "item_id"], keep="first", maintain_order=True)
-        .sort("agent", "page", "position")
-        .collect()
-        .join(ids.with_columns(pl.col("item").cast(pl.Int64)), on="item_id", maintain_order="left")
-        .select(
-            person=pl.col("agent").cast(pl.Int64),
-            place=pl.int_range(pl.len()).over("agent"),
-            item="item",
-            rating=pl.col("rating").cast(pl.Float64),
-        )
+    watched = watched_items(run).filter(pl.col("agent") < len(world))
+    once = watched.sort("agent", "page", "position").unique(
+        ["agent", "item_id"], keep="first", maintain_order=True
+    )
+    numbered = once.join(item_frame(world), on="item_id", maintain_order="left")
+    return _entries(numbered.with_columns(person=pl.col("agent").cast(pl.Int64)))
+
+
+def _entries(rows: pl.DataFrame) -> pl.DataFrame:
+    """Entries of logs, in the order of the rows."""
+    place = pl.int_range(pl.len()).over("person")
+    return rows.select("person", "item", pl.col("rating").cast(pl.Float64), place=place).select(
+        "person", "place", "item", "rating"
     )

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Sequence
-
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from pipelines.study import (
@@ -21,26 +17,23 @@ from pipelines.study import (
 )
 from sim.agents import Brain
 from sim.environment import known_items
-from sim.experiments._context import ExperimentContext
+from sim.experiments._context import ExperimentContext, installed
+from sim.experiments._data import (
+    Bools,
+    Floats,
+    Ints,
+    held_out_pairs,
+    judged,
+    list_hits,
+    pair_table,
+)
 from sim.experiments._experiment import experiment
-from sim.experiments._held_out import held_out_pairs, judged
 from sim.metrics import ndcg
 
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 #: Recommenders beside those of the context, as far as their libraries are installed.
-_SYSTEMS = {
-    "random": None,
-    "popular": None,
-    "mean-rating": None,
-    "item-knn": None,
-    "ease": None,
-    "als": "implicit",
-    "bpr": "implicit",
-    "multvae": "cornac",
-    "lightgcn": "torch_geometric",
-}
+_SYSTEMS = (
+    "random", "popular", "mean-rating", "item-knn", "ease", "als", "bpr", "multvae", "lightgcn",
+)  # fmt: skip
 _TEST = "test items"
 _EXCHANGED = ", exchanged between people"
 _LEVELS = "by the few items that people rated, only the order counts"
@@ -85,7 +78,9 @@ def offline(
     liked_above: float = 3.0,  # a watched item with a higher rating is liked
 ) -> None:
     """Judge the lists of every system by test items and by the likes of each brain."""
-    systems = systems or _installed(context.recommenders)
+    # People state no likes for `content` to read.
+    ours = dict.fromkeys((*installed(_SYSTEMS), *context.recommenders))
+    systems = systems or tuple(name for name in ours if name != "content")
     study.require(
         "recommender systems", len(systems), min_systems,
         "few systems have the same order by chance: name more, or install their libraries "
@@ -96,59 +91,57 @@ def offline(
     shape = len(people), len(world.catalogue)
     lists = {name: _lists(context, name, people, min(k, shape[1])) for name in systems}
     truth = held_out_pairs(world, people=len(people))
-    relevant = {_TEST: _matrix(truth["person"], truth["item"], shape)}
-    sources, notes_of = {_TEST: "people"}, {_TEST: "Held-out interactions of people."}
+    # By title: source, whether it is of a sample, a note, and the relevant items.
+    relevant: dict[str, tuple[str, bool, str, Bools]] = {}
+    held_out = pair_table(truth["person"], truth["item"], shape)
+    relevant[_TEST] = "people", False, "Held-out interactions of people.", held_out
     for name, brain, source in context.players():
-        title, other = f"likes of {name}", f"likes of {name}{_EXCHANGED}"
+        title, sampled = f"likes of {name}", source == "model"
         judgements = _judgements(context, brain, lists)
         liked = judgements.filter(pl.col("watched") & (pl.col("rating") > liked_above))
-        relevant[title] = _matrix(liked["person"], liked["item"], shape)
-        sources[title], notes_of[title] = source, brain.note
+        likes = pair_table(liked["person"], liked["item"], shape)
+        relevant[title] = source, sampled, brain.note, likes
         study.counts[f"judgements, {title}"] = judgements.height
         study.counts[f"failed, {title}"] = int((judgements["status"] != "ok").sum())
         if source != "baseline":
-            relevant[other] = likes_exchanged(relevant[title], seed=context.seed)
-            sources[other], notes_of[other] = "baseline", "Control: the likes of somebody else."
-    values: dict[str, Floats] = {}
-    short: list[str] = []
-    for title, table in relevant.items():
-        number = int(table.any(axis=1).sum())
-        if number >= min_people:
-            values[title] = _values(lists, table, k)
-            continue
-        # The sample of a model is small by choice: the other rows stand.
-        if sources[title.removesuffix(_EXCHANGED)] != "model":
-            study.require("people with a relevant item", number, min_people, "more --agents",
-                          of=title)  # fmt: skip
-        short.append(title)
+            note = "Control: the likes of somebody else."
+            other = likes_exchanged(likes, seed=context.seed)
+            relevant[title + _EXCHANGED] = "baseline", sampled, note, other
+    values = {title: _values(lists, table, k) for title, (*_, table) in relevant.items()}
+    numbers = {title: int(table.any(axis=1).sum()) for title, (*_, table) in relevant.items()}
+    enough = {title: number >= min_people for title, number in numbers.items()}
     ids = world.people["persona_id"][: len(people)]
-    for title, own in values.items():
-        for n, name in enumerate(systems):
-            figures = {"ndcg": mean_figure(own[0, n]), "f1": mean_figure(own[1, n])}
+    for title, (source, sampled, _, _) in relevant.items():
+        if not enough[title]:
+            if not sampled:
+                study.require("people with a relevant item", numbers[title], min_people,
+                              "more --agents", of=title)  # fmt: skip
+            continue
+        study.counts[f"people, {title}"] = numbers[title]
+        for name, (gain, f) in zip(systems, values[title].swapaxes(0, 1), strict=True):
             # The control's likes are another person's: they are paired with nobody's.
-            paired = (
-                None
-                if _EXCHANGED in title
-                else pl.DataFrame({"persona_id": ids, "ndcg": own[0, n]})
-            )
+            paired = pl.DataFrame({"persona_id": ids, "ndcg": gain})
             study.add(
-                (name, title), sources[title], paired, figures,
-                n=int((~np.isnan(own[0, n])).sum()), measure=_LEVELS if title == _TEST else "",
+                (name, title), source, None if _EXCHANGED in title else paired,
+                {"ndcg": mean_figure(gain), "f1": mean_figure(f)},
+                n=numbers[title], measure=_LEVELS if title == _TEST else "",
             )  # fmt: skip
-        study.counts[f"people, {title}"] = int(_known(own[0, 0]).sum())
     study.against("ndcg", relevance=_TEST)
     overall = f"{len(systems)} systems"
-    for title, own in values.items():
-        if title != _TEST:
-            taus = agreement(values[_TEST], own)
-            note = f"n is of systems. {notes_of[title]}"
+    for title in sorted(list(relevant)[1:], key=enough.__getitem__, reverse=True):
+        source, _, note, _ = relevant[title]
+        if enough[title]:
+            taus = agreement(values[_TEST], values[title])
             pair = dict(zip(("tau_ndcg", "tau_f1"), taus, strict=True))
-            study.add((overall, title), sources[title], figures=pair, n=len(systems), note=note)
-    for title in short:
-        number = int(relevant[title].any(axis=1).sum())
-        note = f"{number:,} people with a relevant item, at least {min_people:,} are needed"
+            note = f"n is of systems. {note}"
+            study.add((overall, title), source, figures=pair, n=len(systems), note=note)
+            continue
+        # The sample of a model is small by choice: the other rows stand.
+        needed = (
+            f"{numbers[title]:,} people with a relevant item, at least {min_people:,} are needed"
+        )
         none = dict.fromkeys(study.figures)
-        study.add((overall, title), sources[title], figures=none, n=0, note=note)
+        study.add((overall, title), source, figures=none, n=0, note=needed)
     study.notes += [
         f"Lists of {k} items without those of training and validation. Likes are asked about every "
         "item in anybody's list for a person (pooled, as in TREC), so that no system is judged by "
@@ -190,11 +183,13 @@ def _judgements(context: ExperimentContext, brain: Brain, lists: dict[str, Ints]
 def _values(lists: dict[str, Ints], relevant: Bools, k: int) -> Floats:
     """NDCG@k and F1@k, of shape (2, systems, people); NaN without a relevant item."""
     number = relevant.sum(axis=1)
-    out = []
-    for listed in lists.values():
-        hits = np.take_along_axis(relevant, np.maximum(listed, 0), axis=1) & (listed >= 0)
-        out.append((ndcg(hits, number, k), f1(hits, number, listed)))
-    return np.stack(out, axis=1)
+    hits = [list_hits(relevant, listed) for listed in lists.values()]
+    return np.stack(
+        [
+            [ndcg(hit, number, k) for hit in hits],
+            [f1(hit, number, listed) for hit, listed in zip(hits, lists.values(), strict=True)],
+        ]
+    )
 
 
 def f1(hits: Bools, relevant: Ints, lists: Ints) -> Floats:
@@ -207,22 +202,24 @@ def f1(hits: Bools, relevant: Ints, lists: Ints) -> Floats:
     array([0.4])
     """
     length = (lists >= 0).sum(axis=1)
-    found = 2.0 * hits.sum(axis=1) / np.maximum(length + relevant, 1)
-    return np.asarray(np.where(relevant > 0, found, np.nan))
+    value = 2.0 * hits.sum(axis=1) / np.maximum(length + relevant, 1)
+    return np.asarray(np.where(relevant > 0, value, np.nan))
 
 
-def tau(left: Floats, right: Floats, weights: Floats | None = None) -> float:
-    """Kendall's tau-a of two lists of values; a tie counts as neither order.
+def taus(left: Floats, right: Floats, weights: Floats | None = None) -> Floats:
+    """Kendall's tau-a of two lists of values in each draw; a tie counts as neither order.
 
-    A pair counts by the product of its weights; NaN where no pair of different places has any.
+    ``left`` and ``right`` are of shape (draws, values), ``weights`` as well: a pair counts by the
+    product of its weights. NaN where no pair of different places has any.
 
-    >>> tau(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 3.0, 2.0, 4.0])).__round__(4)
-    0.6667
+    >>> taus(np.array([[1.0, 2.0, 3.0, 4.0]]), np.array([[1.0, 3.0, 2.0, 4.0]])).round(4)
+    array([0.6667])
     """
-    order = np.sign(left[:, None] - left) * np.sign(right[:, None] - right)
-    w = np.ones(len(left)) if weights is None else weights
-    both = np.triu(w[:, None] * w, 1)
-    return float((order * both).sum() / both.sum()) if both.sum() else float("nan")
+    sides = [np.sign(v[:, :, None] - v[:, None, :]) for v in (left, right)]
+    w = np.ones(left.shape) if weights is None else weights
+    both = np.triu(w[:, :, None] * w[:, None, :], 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray((sides[0] * sides[1] * both).sum(axis=(1, 2)) / both.sum(axis=(1, 2)))
 
 
 def agreement(left: Floats, right: Floats) -> tuple[Figure, ...]:
@@ -233,19 +230,15 @@ def agreement(left: Floats, right: Floats) -> tuple[Figure, ...]:
     """
     systems, people = left.shape[1:]
     draws = user_weights(people, RESAMPLES, 0)
-    chosen = user_weights(systems, RESAMPLES, 1)
-    out = []
-    for a, b in zip(left, right, strict=True):
-        means = [_means(side, draws) for side in (a, b)]
-        order = np.sign(means[0][:, :, None] - means[0][:, None, :])
-        order *= np.sign(means[1][:, :, None] - means[1][:, None, :])
-        both = np.triu(chosen[:, :, None] * chosen[:, None, :], 1)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            drawn = (order * both).sum(axis=(1, 2)) / both.sum(axis=(1, 2))
-        once = np.ones((1, people))
-        value = tau(_means(a, once)[0], _means(b, once)[0])
-        out.append(interval(value, drawn))
-    return tuple(out)
+    weights = user_weights(systems, RESAMPLES, 1)
+    once = np.ones((1, people))
+    return tuple(
+        interval(
+            float(taus(_means(a, once), _means(b, once))[0]),
+            taus(_means(a, draws), _means(b, draws), weights),
+        )
+        for a, b in zip(left, right, strict=True)
+    )
 
 
 def likes_exchanged(likes: Bools, *, seed: int) -> Bools:
@@ -259,23 +252,6 @@ def likes_exchanged(likes: Bools, *, seed: int) -> Bools:
 
 def _means(values: Floats, weights: Floats) -> Floats:
     """Means over people of each draw, of shape (draws, systems); NaN is left out."""
-    known = _known(values)
+    known = (~np.isnan(values)).astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray((weights @ np.nan_to_num(values).T) / (weights @ known.T))
-
-
-def _known(values: Floats) -> Floats:
-    return (~np.isnan(values)).astype(np.float64)
-
-
-def _matrix(person: pl.Series, item: pl.Series, shape: tuple[int, int]) -> Bools:
-    out = np.zeros(shape, np.bool_)
-    out[person.to_numpy(), item.to_numpy()] = True
-    return out
-
-
-def _installed(names: Sequence[str]) -> tuple[str, ...]:
-    """The names, then all of ours whose libraries are installed."""
-    ours = [n for n, needs in _SYSTEMS.items() if not needs or importlib.util.find_spec(needs)]
-    # People state no likes for `content` to read.
-    return tuple(n for n in dict.fromkeys([*ours, *names]) if n != "content")

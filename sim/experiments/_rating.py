@@ -9,38 +9,34 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipelines.study import (
-    Claim,
-    Comparison,
-    Figure,
-    Plot,
-    Study,
-    paired_permutation,
-    pooled,
-    summed,
-)
+from pipelines.study import Claim, Figure, Plot, Study, pooled_mean
 from sim.agents import AgentWorld, Brain, Visit, page_lists, visits_of
 from sim.experiments._context import ExperimentContext
+from sim.experiments._data import Floats, held_out_pairs, judged, pairs_of, rated_rows
 from sim.experiments._experiment import experiment
-from sim.experiments._held_out import Floats, held_out_pairs, judged, pairs_of, rated_rows
 
 #: Conditions: history, persona, graph (SimUSER, Tables 2 and 7).
+_ZERO = "zero", "persona", "graph"
 _CONDITIONS = (
-    ("zero", True, True),
-    ("sim", True, True),
-    ("zero", False, True),
-    ("sim", False, True),
-    ("zero", True, False),
-    ("sim", True, False),
+    _ZERO,
+    ("sim", "persona", "graph"),
+    ("zero", "no persona", "graph"),
+    ("sim", "no persona", "graph"),
+    ("zero", "persona", "no graph"),
+    ("sim", "persona", "no graph"),
 )
 #: Conditions compared: the first with the second.
 _PAIRS = (
-    (("sim", True, True), ("zero", True, True)),
-    (("zero", True, True), ("zero", False, True)),
-    (("zero", True, True), ("zero", True, False)),
-    (("sim", True, True), ("sim", True, False)),
+    (("sim", "persona", "graph"), _ZERO),
+    (_ZERO, ("zero", "no persona", "graph")),
+    (_ZERO, ("zero", "persona", "no graph")),
+    (("sim", "persona", "graph"), ("sim", "persona", "no graph")),
 )
-_Condition = tuple[str, bool, bool]
+#: Errors of a rating: the function of their mean, and what is averaged.
+_ERRORS: dict[str, tuple[Any, Any]] = {
+    "rmse": (np.sqrt, np.square),
+    "mae": (np.asarray, np.abs),
+}
 _HINT = "a model whose replies can't be used rates nothing: see `failed`"
 
 
@@ -105,19 +101,22 @@ def rating(
     study.counts["test ratings"] = truth.height
     placebos: list[str] = []
     for name in context.brains:
-        titles: dict[_Condition, str] = {}
-        for condition, source, frame, note in _judgements(study, context, name, recommender):
-            row = _add(study, _labels(name, condition), source, frame, note, min_people)
+        titles: dict[tuple[str, str, str], str] = {}
+        for condition, brain, frame in _judgements(study, context, name, recommender):
+            source = context.source(brain)
+            labels = (name,) if source == "baseline" else (name, *condition)
+            row = _add(study, labels, source, frame, brain.note, min_people)
             study.counts[f"failed, {row}"] = int((frame["status"] != "ok").sum())
             frames[row], titles[condition] = frame, row
         for left, right in _PAIRS:
             if left in titles and right in titles:
-                pair = titles[left], titles[right]
-                _compare(study, frames, *pair)
-                if _equal(frames[pair[0]], frames[pair[1]]):
-                    placebos.append(f"{pair[0]} and {pair[1]}")
+                both = _compare(study, frames, titles[left], titles[right])
+                equal = (both["rating"] == both["rating_right"]).all()
+                if equal and both.height == frames[titles[left]].height:
+                    placebos.append(f"{titles[left]} and {titles[right]}")
         for rule in ("item mean", "user and item biases"):
-            _compare(study, frames, next(iter(titles.values())), rule, ("rating", "expected"))
+            for column in ("rating", "expected"):
+                _compare(study, frames, titles[_ZERO], rule, column)
     study.notes += [
         "Items are rated as watched (SimUSER asks so too): what agents would not choose is rated "
         f"as well. `zero` is the training history alone, `sim` a visit to `{recommender}` before. "
@@ -136,28 +135,24 @@ def rating(
 
 def _judgements(
     study: Study, context: ExperimentContext, name: str, recommender: str
-) -> Iterator[tuple[_Condition, str, pl.DataFrame, str]]:
-    """Condition, source, judgements and a note; a baseline has one condition only."""
+) -> Iterator[tuple[tuple[str, str, str], Brain, pl.DataFrame]]:
+    """Condition, brain and judgements; a baseline has one condition only."""
+    first = context.brain(name)
     for condition in _CONDITIONS:
-        history, persona, graph = condition
-        options: dict[str, Any] = {}
-        if condition == _CONDITIONS[0]:
-            brain = context.brain(name)
-        else:
-            pages = None
-            if context.source(context.brain(name)) == "model":
-                options, pages = {"persona": persona}, context.sample["model_pages"]
+        history, persona, graph = condition[0], condition[1] == "persona", condition[2] == "graph"
+        brain = first
+        if condition != _ZERO:
+            asks = context.source(first) == "model"
+            pages = context.sample["model_pages"] if asks else None
             world = context.world(traits=persona, graph=graph, pages=pages)
-            brain = context.brain(name, world, **options)
-        source = context.source(brain)
+            brain = context.brain(name, world, **({"persona": persona} if asks else {}))
         key: dict[str, Any] = {"history": history}
         asking: dict[str, Any] = {}
         if history == "sim":
             key |= study.settings
             asking["visits"] = partial(_visits, context, brain, recommender)
-        pairs = pairs_of(context, brain, context.world_of(brain))
-        yield condition, source, judged(context, brain, pairs, key=key, **asking), brain.note
-        if source == "baseline":
+        yield condition, brain, judged(context, brain, pairs_of(context, brain), key=key, **asking)
+        if context.source(brain) == "baseline":
             return
 
 
@@ -178,16 +173,11 @@ def _add(
     min_people: int,
 ) -> str:
     """Add a row and return its title."""
-    known = frame.drop_nulls("rating")
-    people = known["person"].n_unique()
+    people = frame.drop_nulls("rating")["person"].n_unique()
     least = min(min_people, frame["person"].n_unique())
     figures: dict[str, Figure | None] = dict.fromkeys(study.figures)
     if people >= least:
-        figures = dict(error_figures(known, "rating"))
-        expected = frame.drop_nulls("expected")
-        if expected.height:
-            own = error_figures(expected, "expected")
-            figures |= {f"expected_{name}": figure for name, figure in own.items()}
+        figures = {**error_figures(frame, "rating"), **error_figures(frame, "expected")}
     row = study.add(
         labels, source, figures=figures, n=people, note=note,
         least=("people with a usable rating", least, _HINT),
@@ -200,31 +190,31 @@ def _rules(
 ) -> dict[str, pl.Series]:
     """Ratings of `truth` that rules fitted on the training split predict."""
     train = rated_rows(world, "train")
-    users = world.people["user_id"].to_list()
-    numbers = {user: n for n, user in enumerate(users)}
-    known = train.filter(pl.col("user_id").is_in(users))
-    mean = float(train["truth"].mean())  # type: ignore[arg-type]
-    items = train["item"].to_numpy()
-    size = len(world.catalogue)
-    count = np.bincount(items, minlength=size)
-    total = np.bincount(items, train["truth"].to_numpy(), minlength=size)
-    with np.errstate(invalid="ignore"):
-        item_mean = np.where(count > 0, total / count, mean)
+    people = {user: n for n, user in enumerate(world.people["user_id"])}
+    known = train.filter(pl.col("user_id").is_in(list(people)))
+    shape = len(world.catalogue), len(people)
+    items, stars = train["item"].to_numpy(), train["truth"].to_numpy()
     of_item, of_user = biases(
         items,
-        train["truth"].to_numpy(),
+        stars,
         known["item"].to_numpy(),
-        known["user_id"].replace_strict(numbers, return_dtype=pl.Int64).to_numpy(),
+        known["user_id"].replace_strict(people, return_dtype=pl.Int64).to_numpy(),
         known["truth"].to_numpy(),
-        shape=(size, len(users)),
+        shape=shape,
         shrinkage=shrinkage,
     )
+    with np.errstate(invalid="ignore"):
+        of_item_alone = np.bincount(items, stars, minlength=shape[0]) / np.bincount(
+            items, minlength=shape[0]
+        )
+    mean = stars.mean()
     item, person = truth["item"].to_numpy(), truth["person"].to_numpy()
-    both = np.clip(mean + of_item[item] + of_user[person], 1.0, 5.0)
     return {
         "constant": pl.Series(np.full(truth.height, mean)),
-        "item mean": pl.Series(item_mean[item]),
-        "user and item biases": pl.Series(both),
+        "item mean": pl.Series(np.nan_to_num(of_item_alone, nan=mean)[item]),
+        "user and item biases": pl.Series(
+            np.clip(mean + of_item[item] + of_user[person], 1.0, 5.0)
+        ),
     }
 
 
@@ -261,13 +251,18 @@ def biases(
 
 
 def error_figures(frame: pl.DataFrame, column: str) -> dict[str, Figure]:
-    """RMSE and MAE of a column against ``truth``, pooled, with intervals over ``person``."""
-    off = (frame[column] - frame["truth"]).to_numpy()
-    ones = np.ones(len(off))
-    owner = frame["person"].to_numpy()
+    """RMSE and MAE of a column against ``truth``, pooled, with intervals over ``person``.
+
+    Those of ``expected`` are named so; none without a value.
+    """
+    known = frame.drop_nulls(column)
+    if known.is_empty():
+        return {}
+    off = (known[column] - known["truth"]).to_numpy()
+    prefix = "expected_" if column == "expected" else ""
     return {
-        "rmse": pooled(owner, [off**2, ones], lambda s: np.sqrt(s[0] / s[1])),
-        "mae": pooled(owner, [np.abs(off), ones], lambda s: s[0] / s[1]),
+        f"{prefix}{name}": pooled_mean(known["person"].to_numpy(), loss(off), of)
+        for name, (of, loss) in _ERRORS.items()
     }
 
 
@@ -276,43 +271,22 @@ def _compare(
     frames: dict[str, pl.DataFrame],
     left: str,
     right: str,
-    columns: Sequence[str] = ("rating",),
-) -> None:
-    """Differences in RMSE and MAE over the pairs that both rated, by column."""
-    for column in columns:
-        both = _joined(frames[left], frames[right], column)
-        owner, people = both["person"].to_numpy(), both["person"].n_unique()
-        if people < 2:
-            continue
-        off = [(both[c] - both["truth"]).to_numpy() for c in (column, f"{column}_right")]
-        prefix = "expected_" if column == "expected" else ""
-        for name, sides, root in (
-            ("rmse", [e**2 for e in off], np.sqrt),
-            ("mae", [np.abs(e) for e in off], np.asarray),
-        ):
-
-            def apart(s: Floats, root: Any = root) -> Floats:
-                return np.asarray(root(s[0] / s[2]) - root(s[1] / s[2]))
-
-            difference = pooled(owner, [*sides, np.ones(len(owner))], apart)
-            p = paired_permutation(summed(owner, sides[0]), summed(owner, sides[1]), study.seed)
-            study.comparisons.append(Comparison(left, right, prefix + name, difference, p, people))
-
-
-def _joined(left: pl.DataFrame, right: pl.DataFrame, column: str = "rating") -> pl.DataFrame:
-    keys = ["person", "item"]
-    other = right.select(*keys, pl.col(column).cast(pl.Float64)).drop_nulls()
-    known = left.with_columns(pl.col(column).cast(pl.Float64)).drop_nulls(column)
-    return known.join(other, on=keys, suffix="_right").sort(keys)
-
-
-def _equal(left: pl.DataFrame, right: pl.DataFrame) -> bool:
-    both = _joined(left, right)
-    return bool(both.height == left.height and (both["rating"] == both["rating_right"]).all())
-
-
-def _labels(brain: str, condition: _Condition) -> tuple[str, ...]:
-    history, persona, graph = condition
-    if brain in ("random", "always"):
-        return (brain,)
-    return brain, history, "persona" if persona else "no persona", "graph" if graph else "no graph"
+    column: str = "rating",
+) -> pl.DataFrame:
+    """Compare RMSE and MAE over the pairs that both rated, and return these."""
+    sides = [
+        frames[title].select("person", "item", "truth", pl.col(column).cast(pl.Float64))
+        for title in (left, right)
+    ]
+    both = sides[0].join(sides[1].drop("truth"), on=["person", "item"], suffix="_right")
+    both = both.drop_nulls().sort("person", "item")
+    if both["person"].n_unique() < 2:
+        return both
+    off = [(both[c] - both["truth"]).to_numpy() for c in (column, f"{column}_right")]
+    prefix = "expected_" if column == "expected" else ""
+    for name, (of, loss) in _ERRORS.items():
+        study.compare_pooled(
+            left, right, f"{prefix}{name}", both["person"].to_numpy(), (loss(off[0]), loss(off[1])),
+            of,
+        )  # fmt: skip
+    return both

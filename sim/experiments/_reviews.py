@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import polars as pl
 
@@ -98,37 +97,33 @@ def item_texts(
     comment is negative up to the rating ``negative`` and positive from ``positive`` on.
     """
     known = comments.filter(pl.col("item_id").is_in(world.catalogue.ids))
-    rank = pl.Series("rank", hash_ids(known["author"]))
-    known = known.with_columns(rank).sort("item_id", "rank", "author").drop("rank")
+    known = known.with_columns(rank=hash_ids(known["author"])).sort("item_id", "rank", "author")
     counts = dict(known.group_by("item_id").len().sort("item_id").iter_rows())
     out = {"none": ItemTexts(), "count": ItemTexts(reviews=counts)}
-    for name, rows in (
-        ("negative", known.filter(pl.col("rating") <= negative)),
-        ("positive", known.filter(pl.col("rating") >= positive)),
-    ):
-        by_item: dict[str, list[tuple[str | None, str]]] = {}
-        for item, author, text in rows.select("item_id", "author", "text").iter_rows():
-            by_item.setdefault(item, []).append((author, text))
-        out[name] = ItemTexts(comments=by_item)
+    rating = pl.col("rating")
+    for name, chosen in (("negative", rating <= negative), ("positive", rating >= positive)):
+        by_item = known.filter(chosen).rows_by_key("item_id", named=True)
+        out[name] = ItemTexts(
+            comments={
+                item: [(r["author"], r["text"]) for r in rows] for item, rows in by_item.items()
+            }
+        )
     return out
 
 
 def _values(run: Simulation, world: AgentWorld, texts: ItemTexts) -> pl.DataFrame:
     """``agent, persona_id`` and the figures of every agent that did not fail."""
     agents = run.table("agents").collect()
-    values = visit_values(agents, run.table("views")).select(
-        "agent", "persona_id", "p_view", "p_like"
-    )
-    views = run.table("views").select("agent", "page", "position", "item_id").unique().collect()
+    values = visit_values(agents, run.table("views"))
     users = dict(zip(world.people["persona_id"], world.graph_users, strict=True))
     owner = agents.select("agent", user=pl.col("persona_id").replace_strict(users))
+    views = run.table("views").select("agent", "page", "position", "item_id").unique().collect()
     shown = views.join(owner, on="agent")
-    pairs = shown.select("item_id", "user").unique()
     carried = [
-        (item, user, float(texts.reviews is not None or bool(texts.comment(item, user))))
-        for item, user in pairs.iter_rows()
+        float(texts.reviews is not None or bool(texts.comment(item, user)))
+        for item, user in shown.select("item_id", "user").iter_rows()
     ]
-    schema: dict[str, Any] = {"item_id": pl.String, "user": pl.String, "covered": pl.Float64}
-    marked = shown.join(pl.DataFrame(carried, schema=schema, orient="row"), on=["item_id", "user"])
-    covered = marked.group_by("agent").agg(pl.col("covered").mean())
-    return values.join(covered, on="agent", how="left").sort("agent")
+    marked = shown.select("agent", covered=pl.Series(carried, dtype=pl.Float64))
+    covered = marked.group_by("agent").mean()
+    columns = values.select("agent", "persona_id", "p_view", "p_like")
+    return columns.join(covered, on="agent", how="left").sort("agent")

@@ -9,10 +9,14 @@ import polars as pl
 
 from pipelines.study import Claim, Plot, Study
 from sim.agents import AgentWorld, Simulation, page_lists, visit_values
-from sim.environment import split_rows
 from sim.experiments._context import ExperimentContext
+from sim.experiments._data import rated_rows
 from sim.experiments._experiment import experiment
 from sim.recommenders import Recommender
+
+_LIKE_OF_WATCHED = (
+    pl.when(pl.col("p_view") > 0).then(pl.col("p_like") / pl.col("p_view")).alias("like_of_watched")
+)
 
 
 @experiment(
@@ -72,12 +76,11 @@ def strategies(
         )  # fmt: skip
     for brain, mind, source in context.players():
         for name in names:
-            run = context.visits(mind, name)
-            frame = context.cell(study, {"visits": run.identity}, partial(_values, run))
+            frame = context.of_visits(study, mind, name, _values)
             row = study.add((brain, name), source, frame)
-            agents = run.table("agents").select("exit_reason").collect()
-            study.counts[f"agents, {row.title}"] = agents.height
-            study.counts[f"failed, {row.title}"] = agents.height - frame.height
+            agents = int(context.visits(mind, name).identity["agents"])
+            study.counts[f"agents, {row.title}"] = agents
+            study.counts[f"failed, {row.title}"] = agents - frame.height
     study.against("p_like", recommender=reference if reference in names else names[0])
     study.notes += [
         "Rows of people are a lower bound: nearly all that people would watch they have not rated. "
@@ -90,41 +93,21 @@ def strategies(
 
 def _values(run: Simulation) -> pl.DataFrame:
     """Figures of every agent that did not fail."""
-    found = visit_values(run.table("agents").collect(), run.table("views"))
-    return found.with_columns(
-        like_of_watched=pl.when(pl.col("p_view") > 0).then(pl.col("p_like") / pl.col("p_view"))
-    )
+    values = visit_values(run.table("agents").collect(), run.table("views"))
+    return values.with_columns(_LIKE_OF_WATCHED)
 
 
 def _of_people(world: AgentWorld, recommender: Recommender) -> pl.DataFrame:
     """Shares of each person's list that it rated, and liked, in the test split."""
-    from pipelines.raters import rescale, scale_named, source_scale
-
     everybody = np.arange(len(world))
     lists = page_lists(world, recommender, everybody).reshape(len(world), -1)
     row, place = np.nonzero(lists >= 0)
-    ids = pl.Series(world.catalogue.ids, dtype=pl.String)
-    shown = pl.DataFrame(
-        {
-            "persona_id": world.people["persona_id"].gather(row),
-            "user_id": world.people["user_id"].gather(row),
-            "item_id": ids.gather(lists[row, place]),
-        }
-    )
-    rows = split_rows(world.release, ("test",))
-    scale = source_scale(world.release["interactions"].lazy())
-    stars = rescale(rows["rating"].to_numpy(), scale, scale_named("1-5"))
-    found = shown.join(
-        rows.select("user_id", "item_id").with_columns(stars=pl.Series(stars, dtype=pl.Float64)),
-        on=["user_id", "item_id"],
-        how="left",
-    )
-    liked = (pl.col("stars") > 3).fill_null(False)
+    shown = world.people[row].select("persona_id", "user_id", item=lists[row, place])
+    rated = shown.join(rated_rows(world, "test"), on=["user_id", "item"], how="left")
+    stars = pl.col("truth")
     return (
-        found.group_by("persona_id")
-        .agg(p_view=pl.col("stars").is_not_null().mean(), p_like=liked.mean())
-        .with_columns(
-            like_of_watched=pl.when(pl.col("p_view") > 0).then(pl.col("p_like") / pl.col("p_view"))
-        )
+        rated.group_by("persona_id")
+        .agg(p_view=stars.is_not_null().mean(), p_like=(stars > 3).fill_null(False).mean())
+        .with_columns(_LIKE_OF_WATCHED)
         .sort("persona_id")
     )

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import colorsys
 import hashlib
 import io
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from pipelines.captions import Poster, open_captioner, read_image, read_posters
@@ -19,17 +19,16 @@ from pipelines.seeding import hash_ids
 from pipelines.study import Claim, Plot, Study
 from sim.agents import AgentWorld, ItemTexts
 from sim.experiments._context import ExperimentContext
+from sim.experiments._data import ITEMS_OF_MODEL, judged
 from sim.experiments._experiment import experiment
-from sim.experiments._held_out import ITEMS_OF_MODEL, judged
 
 if TYPE_CHECKING:
     from PIL import Image
 
-Floats = npt.NDArray[np.float64]
 #: Posters in the order of the table.
 CONDITIONS = ("own", "another", "blue")
-#: Hue of blue (degrees).
-_BLUE = 240.0
+#: Hue of blue (share of the circle).
+_BLUE = 240 / 360
 _HINT = "put posters as posters/<id>.jpg into the folder that `world.folder` names"
 
 
@@ -141,27 +140,26 @@ def _captions(
             blue = [_tinted_poster(poster, strengths) for poster in own]
             captions = [captioner.caption(side) for side in (own, blue)]
             return pl.DataFrame(
-                [
-                    (poster.item_id, version, caption.status, caption.text)
-                    for version, side in zip(("own", "blue"), captions, strict=True)
-                    for poster, caption in zip(own, side, strict=True)
-                ],
-                schema=["item_id", "version", "status", "caption"],
-                orient="row",
-            )
+                {"version": version, "item_id": poster.item_id, "status": caption.status,
+                 "caption": caption.text}
+                for version, side in zip(("own", "blue"), captions, strict=True)
+                for poster, caption in zip(own, side, strict=True)
+            )  # fmt: skip
 
         key = {
             "posters": {item: poster.sha256 for item, poster in posters.items()},
             "captioner": {n: v for n, v in captioner.metadata().items() if n != "calls"},
         }
         frame = context.cell(study, key, compute)
-    bad = frame.filter(pl.col("status") != "ok").group_by("status").len().sort("status")
-    by_version = {
-        version: dict(rows.select("item_id", "caption").iter_rows())
-        for (version,), rows in frame.filter(pl.col("status") == "ok").group_by("version")
+    good = pl.col("status") == "ok"
+    bad = frame.remove(good).group_by("status").len().sort("status")
+    sides = [
+        dict(frame.filter(good, version=version).select("item_id", "caption").iter_rows())
+        for version in ("own", "blue")
+    ]
+    return captions_by_condition(*sides), {
+        f"captions, {status}": n for status, n in bad.iter_rows()
     }
-    texts = captions_by_condition(by_version.get("own", {}), by_version.get("blue", {}))
-    return texts, {f"captions, {status}": n for status, n in bad.iter_rows()}
 
 
 def captions_by_condition(
@@ -186,40 +184,22 @@ def blue_tinted(image: Image.Image, strengths: tuple[float, float, float]) -> Im
     """
     from PIL import Image
 
-    pixels = np.asarray(image.convert("RGB"), np.float64) / 255
-    hue, saturation, light = _hsl(pixels)
-    way = (_BLUE - hue + 180.0) % 360.0 - 180.0
-    hue = np.where(saturation > 0, hue + strengths[0] * way, _BLUE) % 360.0
-    light = light + strengths[1] * (1.0 - light)
-    saturation = saturation + strengths[2] * (1.0 - saturation)
-    return Image.fromarray(np.round(_rgb(hue, saturation, light) * 255).astype(np.uint8))
+    pixels = np.asarray(image.convert("RGB"))
+    colours, place = np.unique(pixels.reshape(-1, 3), axis=0, return_inverse=True)
+    tinted = np.array([_tinted(colour / 255, strengths) for colour in colours])
+    rounded = np.round(tinted * 255).astype(np.uint8)
+    return Image.fromarray(rounded[np.ravel(place)].reshape(pixels.shape))
 
 
-def _hsl(pixels: Floats) -> tuple[Floats, Floats, Floats]:
-    """Hue (degrees), saturation and lightness (0-1) of RGB values 0-1."""
-    high, low = pixels.max(axis=-1), pixels.min(axis=-1)
-    chroma, light = high - low, (high + low) / 2
-    red, green, blue = np.moveaxis(pixels, -1, 0)
-    safe = np.where(chroma > 0, chroma, 1.0)
-    sector = np.select(
-        [high == red, high == green],
-        [((green - blue) / safe) % 6, (blue - red) / safe + 2],
-        (red - green) / safe + 4,
+def _tinted(colour: Any, strengths: tuple[float, float, float]) -> tuple[float, float, float]:
+    """A colour (red, green, blue, 0-1) moved towards blue."""
+    hue, light, saturation = colorsys.rgb_to_hls(*colour)
+    way = (_BLUE - hue + 0.5) % 1.0 - 0.5
+    return colorsys.hls_to_rgb(
+        (hue + strengths[0] * way) % 1.0 if saturation > 0 else _BLUE,
+        light + strengths[1] * (1.0 - light),
+        saturation + strengths[2] * (1.0 - saturation),
     )
-    span = 1.0 - np.abs(2.0 * light - 1.0)
-    saturation = np.where(chroma > 0, chroma / np.where(span > 0, span, 1.0), 0.0)
-    return np.where(chroma > 0, sector * 60.0, 0.0), saturation, light
-
-
-def _rgb(hue: Floats, saturation: Floats, light: Floats) -> Floats:
-    """RGB values 0-1 of hue (degrees), saturation and lightness (0-1)."""
-    width = saturation * np.minimum(light, 1.0 - light)
-    sides = []
-    for offset in (0.0, 8.0, 4.0):
-        place = (offset + hue / 30.0) % 12.0
-        ramp = np.clip(np.minimum(place - 3.0, 9.0 - place), -1.0, 1.0)
-        sides.append(light - width * ramp)
-    return np.asarray(np.clip(np.stack(sides, axis=-1), 0.0, 1.0))
 
 
 def _tinted_poster(poster: Poster, strengths: tuple[float, float, float]) -> Poster:

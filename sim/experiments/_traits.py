@@ -16,19 +16,21 @@ from pipelines.study import (
     Figure,
     Plot,
     Study,
-    interval,
     mean_figure,
+    pooled,
     user_weights,
 )
 from sim.agents import AgentWorld, Simulation
 from sim.experiments._context import ExperimentContext
+from sim.experiments._data import Floats, finished, item_frame, watched_items
 from sim.experiments._distribution import correlation
 from sim.experiments._experiment import experiment
-from sim.experiments._feedback import Floats
 
 #: Figure of each trait, and its tiers from low to high.
 TRAITS = {"activity": "watched", "conformity": "deviation", "diversity": "genres"}
 TIERS = ("low", "medium", "high")
+#: Permutations of the test between two groups (count).
+_PERMUTATIONS = 4_999
 
 
 @experiment(
@@ -85,21 +87,21 @@ def traits(
         f"people of low and of high {', '.join(TRAITS)}", number, min_people,
         "a release with more matched people",
     )  # fmt: skip
-    add = partial(_add_tiers, study, tiers, min_people)
+    add, names = partial(_add_tiers, study, tiers, min_people), list(TRAITS.values())
     people = context.cell(study, {"people": len(world)}, lambda: _of_people(world, items))
     add(("people", "own"), "people", people, gaps=False)
     for brain, mind, source in context.players():
         bare = context.world(traits=False, pages=context.world_of(mind).pages)
         frames = {}
         for name, played in (("with", mind), ("without", context.brain(brain, bare))):
-            run = context.visits(played, recommender)
-            frames[name] = context.cell(
-                study, {"visits": run.identity}, partial(_of_agents, world, run, items)
+            frames[name] = context.of_visits(
+                study, played, recommender, partial(_of_agents, world, items)
             )
             add((brain, name), source, frames[name])
             study.counts[f"people, {brain}, {name} traits"] = frames[name].height
-        changed = _difference(frames["with"], frames["without"])
-        add((brain, "with less without"), source, changed)
+        both = frames["with"].join(frames["without"], on="persona_id", suffix="_right")
+        changed = both.select("persona_id", *(pl.col(n) - pl.col(f"{n}_right") for n in names))
+        add((brain, "with less without"), source, changed.sort("persona_id"))
         _add_likeness(study, brain, source, frames["with"], people)
     study.compared = (
         "Differences of groups of people (left minus right), people permuted between the groups"
@@ -130,24 +132,17 @@ def _add_tiers(
     for trait, name in TRAITS.items():
         if name not in frame.columns:
             continue
-        titles, sides = {}, {}
+        sides = {}
         for tier in TIERS:
             values = joined.filter(pl.col(trait) == tier)[name].drop_nulls().to_numpy()
             figure = mean_figure(values) if len(values) >= min_people else None
             row = study.add((*labels, trait, tier), source, figures={name: figure}, n=len(values))
-            titles[tier], sides[tier] = row.title, values
-        low, high = sides[TIERS[0]], sides[TIERS[-1]]
+            sides[tier] = row.title, values
+        (lower, low), (upper, high) = sides[TIERS[0]], sides[TIERS[-1]]
         if gaps and min(len(low), len(high)) >= min_people:
             difference, p = group_difference(high, low, seed=study.seed)
-            study.comparisons.append(
-                Comparison(
-                    titles[TIERS[-1]], titles[TIERS[0]], name, difference, p, len(low) + len(high)
-                )
-            )
-
-
-#: Permutations of the test between two groups (count).
-_PERMUTATIONS = 4_999
+            number = len(low) + len(high)
+            study.comparisons.append(Comparison(upper, lower, name, difference, p, number))
 
 
 def rarefied(counts: npt.ArrayLike, sizes: npt.ArrayLike, m: int) -> Floats:
@@ -164,8 +159,8 @@ def rarefied(counts: npt.ArrayLike, sizes: npt.ArrayLike, m: int) -> Floats:
     possible = n - k >= m
     with np.errstate(invalid="ignore"):
         none = np.exp(_log_choose(np.where(possible, n - k, m), m) - _log_choose(n, m))
-    found = (1.0 - np.where(possible, none, 0.0)).sum(axis=1)
-    return np.asarray(np.where(n[:, 0] >= m, found, np.nan))
+    expected = (1.0 - np.where(possible, none, 0.0)).sum(axis=1)
+    return np.asarray(np.where(n[:, 0] >= m, expected, np.nan))
 
 
 def _log_choose(n: Floats, m: int) -> Floats:
@@ -203,12 +198,13 @@ def overlap(left: Floats, right: Floats, ends: npt.ArrayLike) -> Figure:
     >>> overlap(np.array([1.0, 1.0, 2.0, 2.0]), np.array([1.0, 2.0, 2.0, 2.0]), [1.5]).value
     0.75
     """
-    bins = [np.digitize(values, np.asarray(ends)) for values in (left, right)]
-    flags = [np.eye(len(np.asarray(ends)) + 1)[numbers] for numbers in bins]
-    weights = user_weights(len(left), RESAMPLES, 0) / len(left)
-    value = 1 - np.abs(flags[0].mean(axis=0) - flags[1].mean(axis=0)).sum() / 2
-    drawn = 1 - np.abs(weights @ flags[0] - weights @ flags[1]).sum(axis=1) / 2
-    return interval(float(value), drawn)
+    bins = len(np.asarray(ends)) + 1
+    flags = [np.eye(bins)[np.digitize(side, np.asarray(ends))].T for side in (left, right)]
+    return pooled(
+        np.arange(len(left)),
+        [*flags[0], *flags[1]],
+        lambda s: 1 - np.abs(s[:bins] - s[bins:]).sum(axis=0) / len(left) / 2,
+    )
 
 
 def _add_likeness(
@@ -219,28 +215,17 @@ def _add_likeness(
     both = both.drop_nulls(["genres", "genres_people"])
     figures: dict[str, Figure | float | None] = {"genres_overlap": None, "genres_r": None}
     if both.height:
-        mine, theirs = both["genres"].to_numpy(), both["genres_people"].to_numpy()
-        ends = np.arange(0.5, max(mine.max(), theirs.max()), 0.5)
-        figures = {"genres_overlap": overlap(mine, theirs, ends),
-                   "genres_r": correlation(mine, theirs)}  # fmt: skip
+        sides = both["genres"].to_numpy(), both["genres_people"].to_numpy()
+        ends = np.arange(0.5, np.max(sides), 0.5)
+        figures = {"genres_overlap": overlap(*sides, ends), "genres_r": correlation(*sides)}
     study.add((brain, "with", "diversity", "all"), source, figures=figures, n=both.height)
 
 
-def _difference(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
-    """Left less right of every figure, by person."""
-    both = left.join(right, on="persona_id", suffix="_right").sort("persona_id")
-    names = list(TRAITS.values())
-    return both.select("persona_id", *(pl.col(n) - pl.col(f"{n}_right") for n in names))
-
-
-def _of_agents(world: AgentWorld, run: Simulation, items: int) -> pl.DataFrame:
+def _of_agents(world: AgentWorld, items: int, run: Simulation) -> pl.DataFrame:
     """Figures of `TRAITS` by person, means over its agents."""
-    whole = run.table("agents").filter(pl.col("exit_reason") != "failed")
-    agents = whole.select("agent", "persona_id").sort("agent").collect()
-    views = run.table("views").filter(pl.col("watched")).select("agent", "item_id", "rating")
-    watched = views.collect().join(agents, on="agent", how="semi").unique(["agent", "item_id"])
-    found = _figures(world, watched.rename({"agent": "who"}), items)
-    joined = agents.join(found, left_on="agent", right_on="who", how="left")
+    watched = watched_items(run).unique(["agent", "item_id"])
+    behaviour = _figures(world, watched.rename({"agent": "who"}), items)
+    joined = finished(run).join(behaviour, left_on="agent", right_on="who", how="left")
     joined = joined.with_columns(pl.col("watched").fill_null(0))
     means = [pl.col(n).cast(pl.Float64).mean() for n in TRAITS.values()]
     return joined.group_by("persona_id").agg(means).sort("persona_id")
@@ -248,31 +233,28 @@ def _of_agents(world: AgentWorld, run: Simulation, items: int) -> pl.DataFrame:
 
 def _of_people(world: AgentWorld, items: int) -> pl.DataFrame:
     """Deviation and genres of people's training interactions."""
-    lengths = world.history.lengths
+    history = world.history
     rated = pl.DataFrame(
         {
-            "who": np.repeat(np.arange(len(lengths)), lengths),
-            "item_id": pl.Series(world.catalogue.ids).gather(world.history.items),
-            "rating": world.history.ratings,
+            "who": np.repeat(world.people["persona_id"].to_numpy(), history.lengths),
+            "item_id": pl.Series(world.catalogue.ids).gather(history.items),
+            "rating": history.ratings,
         }
     )
-    found = _figures(world, rated, items).sort("who")
-    ids = world.people["persona_id"].gather(found["who"])
-    return found.select(ids.alias("persona_id"), "deviation", "genres").sort("persona_id")
+    return _figures(world, rated, items).select("deviation", "genres", persona_id="who")
 
 
 def _figures(world: AgentWorld, rated: pl.DataFrame, items: int) -> pl.DataFrame:
-    """Figures of `TRAITS` of rows of ``who``, ``item_id`` and ``rating`` (1-5)."""
-    known = pl.DataFrame(
-        {"item_id": world.catalogue.ids, "mean": world.mean_ratings}
-    ).with_row_index("item")
-    rows = rated.join(known, on="item_id").sort("who", "item")
+    """Figures of `TRAITS` of rows of ``who``, ``item_id`` and ``rating`` (1-5), by ``who``."""
+    rows = rated.join(item_frame(world, mean=world.mean_ratings), on="item_id").sort("who", "item")
     off = (pl.col("rating") - pl.col("mean").fill_nan(None)) ** 2
     sums = rows.group_by("who", maintain_order=True).agg(watched=pl.len(), deviation=off.mean())
-    people, place = np.unique(rows["who"].to_numpy(), return_inverse=True)
-    flags = world.genres[rows["item"].to_numpy()]
-    counts = np.stack(
-        [np.bincount(place, column, minlength=len(people)) for column in flags.T], axis=1
+    genres = (
+        np.add.reduceat(
+            world.genres[rows["item"].to_numpy()], np.cumsum([0, *sums["watched"][:-1]]), axis=0
+        )
+        if rows.height
+        else np.zeros((0, len(world.genre_names)))
     )
-    genres = rarefied(counts, sums["watched"].to_numpy(), items)
-    return sums.with_columns(genres=pl.Series(genres).fill_nan(None))
+    expected = rarefied(genres, sums["watched"].to_numpy(), items)
+    return sums.with_columns(genres=pl.Series(expected).fill_nan(None))

@@ -17,13 +17,13 @@ from sim.dialogue.suites import configured_customer, read_run
 _EPISODES, _AGENTS = 4, 6
 #: Agents of dialogues that are played where the home has no run, lifetimes and episodes of each.
 _PLAYED = ("dp", "linear")
-_LIFETIMES, _LENGTH = 2, 2
+_LIFETIMES, _LENGTH = 4, 1
 _TURN = ("turn", "role", "kind", "text", "facet_id", "value", "item_id", "regret", "rank", "top_1")
 _END = ("agent", "setting", "feedback", "memory", "seed", "episode", "questions", "item_id", "rank")
 
 
-def dialogues(release: Release, settings: Settings, folder: Path | None) -> dict[str, Any] | None:
-    """Dialogues of a run; None if there is no run and no release of products.
+def dialogues(release: Release, settings: Settings, folder: Path | None) -> dict[str, Any] | str:
+    """Dialogues of a run or a few that are played, or the reason why there are none.
 
     Raises IntegrityError if ``folder`` holds no run, ReleaseError if its release is gone.
     """
@@ -41,8 +41,8 @@ def dialogues(release: Release, settings: Settings, folder: Path | None) -> dict
             release = open_release("products", home=release.home)
         book = Book.open(release)
         return _shown(book, *_played(book, settings))
-    except UnderstudyError:
-        return None  # no products, or too few scores for a dialogue
+    except UnderstudyError as error:
+        return str(error)
 
 
 def _played(book: Book, settings: Settings) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -61,7 +61,7 @@ def _played(book: Book, settings: Settings) -> tuple[pl.DataFrame, pl.DataFrame]
     return pl.concat(frame.episodes for frame in frames), pl.concat(turns)
 
 
-def _shown(book: Book, episodes: pl.DataFrame, turns: pl.DataFrame) -> dict[str, Any] | None:
+def _shown(book: Book, episodes: pl.DataFrame, turns: pl.DataFrame) -> dict[str, Any] | str:
     ok = episodes.filter(pl.col("status") == "ok")
     agents = ok["agent"].unique(maintain_order=True).head(_AGENTS)
     # Agents with questions first, the best of them first: the view shows what asking is worth.
@@ -74,7 +74,7 @@ def _shown(book: Book, episodes: pl.DataFrame, turns: pl.DataFrame) -> dict[str,
         .head(_EPISODES)
     )
     if chosen.is_empty():
-        return None
+        return "every dialogue of the run failed"
     people = {name: n for n, name in enumerate(book.persona_ids)}
     sets = {s.category_id: s for s in book.sets}
     names = _names(book)

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 _CENTRES, _NEIGHBOURS, _BETWEEN = 80, 8, 6
 
 
-def graph(release: Release, items: Items) -> dict[str, Any] | None:
-    """Neighbours of the most rated items and the nodes that join them; None without a graph."""
+def graph(release: Release, items: Items) -> dict[str, Any] | str:
+    """Neighbours of items and the nodes that join them, or the reason why there are none."""
     try:
         memory = GraphMemory.open(release)
-    except UnderstudyError:
-        return None
+    except UnderstudyError as error:
+        return str(error)
     if "item_stats" in release:
         order = release["item_stats"].polars(["item_id", "popularity_rank"]).sort("popularity_rank")
     else:
@@ -31,6 +31,8 @@ def graph(release: Release, items: Items) -> dict[str, Any] | None:
     # What other views show comes first, so that they can link to it.
     popular = [item for item in order["item_id"] if item in items]
     centres = popular[:_CENTRES]
+    if not centres:
+        return "no other view shows an item of the release"
     near = {item: memory.retrieve(None, item, _NEIGHBOURS) for item in centres}
     shown = sorted({*centres, *(n.item_id for rows in near.values() for n in rows)})
     nodes, raters = _nodes(release, items, shown)

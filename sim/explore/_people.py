@@ -33,10 +33,10 @@ _SHOWN = (
 Why = Callable[[str, str], dict[str, float]]
 
 
-def people(release: Release, items: Items, number: int) -> dict[str, Any] | None:
-    """The first ``number`` personas with scores; None if the release has none."""
-    if not {"personas", "preference_scores"} <= set(release):
-        return None
+def people(release: Release, items: Items, number: int) -> dict[str, Any] | str:
+    """The first ``number`` personas with scores, or the reason why there are none."""
+    if lacking := sorted({"personas", "preference_scores"} - set(release)):
+        return f"the release has no table {lacking[0]}"
     cast = Cast.read(release).frame
     scored = release["preference_scores"].lazy().filter(pl.col("status") == OK)
     ids = scored.select(pl.col("persona_id").unique().sort()).collect()["persona_id"]
@@ -46,11 +46,11 @@ def people(release: Release, items: Items, number: int) -> dict[str, Any] | None
     )
     chosen = cast.sort("place", "persona_id").head(number).sort("persona_id")
     if chosen.is_empty():
-        return None
+        return "the release has no scores of its personas"
     names = chosen["persona_id"].to_list()
     ratings = _ratings(release, scored, names)
     raters = sorted({row["rater"] for rows in ratings.values() for row in rows})
-    why = _explainer(release) if "statistical" in raters else None
+    why, reason = _explainer(release, raters)
     scale = scale_named(next(row["scale"] for rows in ratings.values() for row in rows))
     near = _nearest(release, names)
     users = _users(release)
@@ -67,6 +67,7 @@ def people(release: Release, items: Items, number: int) -> dict[str, Any] | None
         "rows": rows,
         "total": len(ids),
         "raters": raters,
+        "absent": {"reasons of ratings": "" if why else reason},
         "scale": {"name": scale.name, "answers": [float(a) for a in scale.answers]},
     }
 
@@ -106,18 +107,20 @@ def _rating(score: dict[str, Any], items: Items, why: Why | None) -> dict[str, A
     }
 
 
-def _explainer(release: Release) -> Why | None:
-    """Effects on the expected rating of a pair, by name; None if the rater can't be opened."""
+def _explainer(release: Release, raters: list[str]) -> tuple[Why | None, str]:
+    """Effects on the expected rating of a pair, by name, or why there are none."""
+    if "statistical" not in raters:
+        return None, f"the scores are of {', '.join(raters)}: only the statistical rater gives them"
     try:
         world = World.open(release, rater="statistical")
-    except UnderstudyError:
-        return None
+    except UnderstudyError as error:
+        return None, str(error)
     nothing = np.zeros(0, np.int64), np.zeros(0)
 
     def why(persona: str, item: str) -> dict[str, float]:
         return world.rater.explain(world.cast.index(persona), world.catalogue.row(item), *nothing)
 
-    return why
+    return why, ""
 
 
 def _nearest(release: Release, names: list[str]) -> list[list[tuple[int, float]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,11 @@ _PEOPLE, _MOVED = 12, 4
 _CURVES = ("average_reward", "map@10", "personalization@10")
 
 
-def experiments(release: Release, settings: Settings) -> dict[str, Any] | None:
-    """The newest report of experiments on the release; None if the home has none."""
+def experiments(release: Release, settings: Settings) -> dict[str, Any] | str:
+    """The newest report of experiments on the release, or why there is none."""
     report = _json(settings.runtime.home / "experiments" / "reports" / "experiments.json")
     if report is None or report["release"] != release.ref:
-        return None
+        return "the home has none on this release (understudy experiment run all)"
     return {"rows": [_experiment(result) for result in report["experiments"]]}
 
 
@@ -59,8 +58,8 @@ def _experiment(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def training(release: Release, settings: Settings) -> dict[str, Any] | None:
-    """Curves and tables of the runs of training on the release; None if the home has none."""
+def training(release: Release, settings: Settings) -> dict[str, Any] | str:
+    """Curves and tables of the runs of training on the release, or why there are none."""
     rows = []
     for file in sorted((settings.runtime.home / "training").glob("*/report.json")):
         report = _json(file)
@@ -91,11 +90,13 @@ def training(release: Release, settings: Settings) -> dict[str, Any] | None:
                 ],
             }
         )
-    return {"rows": rows} if rows else None
+    return {"rows": rows} if rows else "the home has none on this release (understudy train)"
 
 
-def compared(release: Release, other: Release, settings: Settings) -> dict[str, Any]:
+def compared(release: Release, other: Release | None, settings: Settings) -> dict[str, Any] | str:
     """Tables of two releases: rows, versions, shifted columns, and why they differ."""
+    if other is None:
+        return "no second release was given (--beside)"
     diff = Store(release.home).diff(
         Store(release.home).release(release.ref),
         Store(other.home).release(other.ref),
@@ -105,7 +106,7 @@ def compared(release: Release, other: Release, settings: Settings) -> dict[str, 
     for row in rows:
         row["shifts"] = [s for s in row["shifts"] if s["psi"] >= _SHIFTED]
     people = _both(release, other)
-    return {"a": diff.a, "b": diff.b, "same": diff.same, "rows": _finite(rows), "people": people}
+    return {"a": diff.a, "b": diff.b, "same": diff.same, "rows": rows, "people": people}
 
 
 def _both(release: Release, other: Release) -> list[dict[str, Any]]:
@@ -150,12 +151,3 @@ def _json(path: Path) -> dict[str, Any] | None:
             "a report can't be read", where=str(path), hint="remove it, and run it again"
         ) from error
     return report
-
-
-def _finite(value: Any) -> Any:
-    """The value with None for numbers that JSON has not."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -32,6 +32,8 @@ _PAGE = (
     *("index.html", "style.css", "app.js", "results.js", "views.js"),
     *("htm-preact.js", "LICENCES.txt"),
 )
+#: A view, with the reasons why parts of it are ``absent``; or the reason why there is none.
+View = dict[str, Any] | str
 #: Width of the posters that are copied (pixels).
 _POSTER = 240
 
@@ -112,8 +114,9 @@ def explore(
     Returns
     -------
     dict
-        ``release``, ``folder``, ``views`` (rows by view), ``left_out`` (columns of items that are
-        not shown), ``files`` and ``bytes`` (count).
+        ``release``, ``folder``, ``views`` (rows by view), ``absent`` (reasons by view or part of
+        one that can't be shown), ``left_out`` (columns of items that are not shown), ``files`` and
+        ``bytes`` (count).
 
     Raises
     ------
@@ -130,21 +133,25 @@ def explore(
         )
     stored = Store(release.home).release(release.ref)
     items = Items(release, frozenset(left_out(stored, texts=texts).get("items", ())))
-    makers: dict[str, Callable[[], dict[str, Any] | None]] = {
+    makers: dict[str, Callable[[], View]] = {
         "people": lambda: people(release, items, number),
         "visits": lambda: visits(release, items, settings, simulation),
         "dialogues": lambda: dialogues(release, settings, dialogue),
         "graph": lambda: graph(release, items),
         "experiments": lambda: experiments(release, settings),
         "training": lambda: training(release, settings),
-        "beside": lambda: None if beside is None else compared(release, beside, settings),
+        "beside": lambda: compared(release, beside, settings),
     }
     shown: dict[str, dict[str, Any]] = {}
+    absent: dict[str, str] = {}
     for step, name in enumerate(VIEWS):
         advance(name, step, len(VIEWS))
         view = makers[name]()
-        if view is not None and view["rows"]:
+        if isinstance(view, str):
+            absent[name] = view
+        else:
             shown[name] = view
+            absent |= {part: reason for part, reason in view.pop("absent", {}).items() if reason}
     posters = _posters(items, settings.world.folder if texts else None)
     index = {
         "release": release.ref,
@@ -154,6 +161,7 @@ def explore(
         "created_at": release.created_at,
         "tables": [{"table": name, "rows": table.rows} for name, table in release.tables.items()],
         "views": {name: len(view["rows"]) for name, view in shown.items()},
+        "absent": absent,
         "items": items.rows({item: f"posters/{n}.jpg" for n, item in enumerate(posters)}),
     }
     written = {f"data/{name}.js": _script(name, view) for name, view in shown.items()}
@@ -169,6 +177,7 @@ def explore(
         "release": release.ref,
         "folder": str(folder),
         "views": index["views"],
+        "absent": absent,
         "left_out": sorted(items.hidden),
         "files": len(written),
         "bytes": sum(map(len, written.values())),

@@ -30,19 +30,19 @@ _ITEM = ("watched", "rating", "expected", "reason", "feeling", "valence")
 
 def visits(
     release: Release, items: Items, settings: Settings, folder: Path | None
-) -> dict[str, Any] | None:
-    """Visits of a run of agents on the release; None for releases that agents do not visit."""
+) -> dict[str, Any] | str:
+    """Visits of a run of agents on the release, or the reason why none can be shown."""
     run = _run(release, settings.runtime.home, folder)
     if run is not None:
         return _shown(run, release, items, settings)
     if release.domain not in MATCHED_DOMAINS:
-        return None
+        return f"agents visit releases of {', '.join(MATCHED_DOMAINS)}"
     with tempfile.TemporaryDirectory() as scratch:
         try:
             run = _played(release, settings, Path(scratch) / "run")
             return _shown(run, release, items, settings)
-        except UnderstudyError:
-            return None  # the release lacks what agents need
+        except UnderstudyError as error:
+            return str(error)
 
 
 def _run(release: Release, home: Path, folder: Path | None) -> Simulation | None:
@@ -73,8 +73,12 @@ def _played(release: Release, settings: Settings, folder: Path) -> Simulation:
     return simulate(world, brain, recommender, agents=_VISITS, folder=folder)
 
 
-def _shown(run: Simulation, release: Release, items: Items, settings: Settings) -> dict[str, Any]:
+def _shown(
+    run: Simulation, release: Release, items: Items, settings: Settings
+) -> dict[str, Any] | str:
     agents = run.table("agents").filter(pl.col("exit_reason") != "failed").collect()
+    if agents.is_empty():
+        return "every visit of the run failed"
     spread = np.linspace(0, agents.height - 1, min(_VISITS, agents.height)).round().astype(int)
     agents = agents[np.unique(spread).tolist()]
     numbers = agents["agent"].to_list()

@@ -60,7 +60,11 @@ def explore(
     It opens from disk, without a server: index.html. Posters are those of the world's folder
     (`--set world.folder=…`).
 
-    JSON: {"release", "folder", "views": {name: rows}, "left_out", "files", "bytes"}.
+    Examples:
+      understudy explore movies@latest --out ./site
+
+    JSON: {"release", "folder", "views": {name: rows}, "absent": {view: reason}, "left_out",
+    "files", "bytes"}.
     """
     from sim import Release
     from sim.explore import explore as write
@@ -83,6 +87,8 @@ def explore(
         counts = payload["views"].items()
         shown = ", ".join(f"{count:,} {_COUNTED.get(name, name)}" for name, count in counts)
         screen.print(f"{payload['release']}: {shown}")
+        for name, reason in payload["absent"].items():
+            screen.print(f"Without {name}: {reason}", soft_wrap=True)
         if payload["left_out"]:
             screen.print(
                 f"Left out, because sources do not allow redistribution: "

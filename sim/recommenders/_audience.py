@@ -56,9 +56,9 @@ class Audience:
         )
         items = np.full((n, LIST), -1, np.int64)
         ratings = np.full((n, LIST), np.nan)
-        playing, known = np.ones(n, bool), self.world.known[self.users]
+        playing, training = np.ones(n, bool), self.world.known[self.users]
         for step in range(LIST):
-            seen, rated = _with_known(known, items[:, :step], ratings[:, :step])
+            seen, rated = _with_known(training, items[:, :step], ratings[:, :step])
             chosen = recommender.recommend(self.users, 1, seen=seen, ratings=rated)[:, 0]
             # A user with nothing left to see, or without a rating, is only kept in step.
             playing &= chosen >= 0
@@ -78,8 +78,8 @@ class Audience:
         """Best common list and oracle; empty where expected ratings cost calls of a model."""
         if self.world.rater.language_model and not self.world.rater.name.startswith("replay"):
             return []
-        made = CommonListRecommender(self.world.rater), OracleRecommender(self.world.rater)
-        return [one.fit(self.world.release) for one in made]
+        unfitted = CommonListRecommender(self.world.rater), OracleRecommender(self.world.rater)
+        return [reference.fit(self.world.release) for reference in unfitted]
 
     def rank(self, *names: str, seed: int = 0) -> pl.DataFrame:
         """Rank recommenders by the mean rating of ten recommendations, from random to the oracle.
@@ -102,8 +102,8 @@ class Audience:
 
         release = self.world.release
         opened = [open_recommender(n).fit(release) for n in dict.fromkeys(["random", *names])]
-        oracle = [one for one in self.references() if one.name == OracleRecommender.name]
-        played = {one.name: [self.play(one, seed=seed)] for one in [*opened, *oracle]}
+        oracle = [fitted for fitted in self.references() if fitted.name == OracleRecommender.name]
+        played = {fitted.name: [self.play(fitted, seed=seed)] for fitted in [*opened, *oracle]}
         rows = []
         for name, lists in played.items():
             score: Figure | None = None
@@ -134,13 +134,13 @@ class Audience:
         )
 
 
-def _with_known(known: Ints, items: Ints, ratings: Floats) -> tuple[Ints, Floats]:
+def _with_known(training: Ints, items: Ints, ratings: Floats) -> tuple[Ints, Floats]:
     """Known items without a rating before the shown ones, padded with -1 at the end.
 
     >>> _with_known(np.array([[4, -1]]), np.array([[2, -1]]), np.array([[5.0, np.nan]]))
     (array([[ 4,  2, -1, -1]]), array([[nan,  5., nan, nan]]))
     """
-    seen = np.concatenate([known, items], axis=1)
-    rated = np.concatenate([np.full(known.shape, np.nan), ratings], axis=1)
+    seen = np.concatenate([training, items], axis=1)
+    rated = np.concatenate([np.full(training.shape, np.nan), ratings], axis=1)
     order = np.argsort(seen < 0, axis=1, kind="stable")
     return np.take_along_axis(seen, order, axis=1), np.take_along_axis(rated, order, axis=1)

@@ -40,7 +40,7 @@ class OracleRecommender(ScoredRecommender):
         """Count items and personas; interactions are not read."""
         del interactions
         self.shape = len(Catalogue.read(release)), len(Cast.read(release))
-        self._known: dict[int, np.ndarray] = {}
+        self._sweeps: dict[int, np.ndarray] = {}
         return self
 
     def _scores(self, users: Ints, seen: Ints, ratings: Floats) -> Floats:
@@ -49,10 +49,10 @@ class OracleRecommender(ScoredRecommender):
 
     def _of(self, user: int) -> np.ndarray:
         """Expected ratings of every item, -inf where there is none, of shape (items,)."""
-        if user not in self._known:
+        if user not in self._sweeps:
             expected = self.rater.sweep(user, *_NOTHING)
-            self._known[user] = np.where(np.isnan(expected), -np.inf, expected).astype(np.float32)
-        return self._known[user]
+            self._sweeps[user] = np.where(np.isnan(expected), -np.inf, expected).astype(np.float32)
+        return self._sweeps[user]
 
 
 class CommonListRecommender(ScoredRecommender):
@@ -71,9 +71,9 @@ class CommonListRecommender(ScoredRecommender):
         total, count = np.zeros(self.shape[0]), np.zeros(self.shape[0])
         for user in range(min(self.shape[1], _MAX_PERSONAS)):
             expected = self.rater.sweep(user, *_NOTHING)
-            known = ~np.isnan(expected)
-            total[known] += expected[known]
-            count += known
+            rated = ~np.isnan(expected)
+            total[rated] += expected[rated]
+            count += rated
         # An item that few were asked about is not the best one by luck.
         enough = count >= max(1.0, 0.5 * count.max())
         self._mean = np.where(enough, total / np.maximum(count, 1.0), -np.inf)

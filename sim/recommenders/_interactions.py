@@ -58,21 +58,21 @@ class InteractionMatrix:
         if rows.is_empty():
             raise ReleaseError("no interactions to fit on", where=where)
         numbers = pl.DataFrame({"item_id": items}).with_row_index("item")
-        found = rows.select("user_id", "item_id").unique()
-        found = found.join(numbers, on="item_id", how="left")
-        unknown = found.filter(pl.col("item").is_null())["item_id"]
+        pairs = rows.select("user_id", "item_id").unique()
+        pairs = pairs.join(numbers, on="item_id", how="left")
+        unknown = pairs.filter(pl.col("item").is_null())["item_id"]
         if len(unknown):
             raise ConfigError(
                 f"{len(unknown):,} interactions with unknown items, such as {unknown.sort()[0]}",
                 where=where,
                 hint="every item_id must be in the table items",
             )
-        users = found["user_id"].unique().sort()
+        users = pairs["user_id"].unique().sort()
         people = pl.DataFrame({"user_id": users}).with_row_index("user")
-        found = found.join(people, on="user_id")
-        index = (found["user"].to_numpy(), found["item"].to_numpy())
+        pairs = pairs.join(people, on="user_id")
+        index = (pairs["user"].to_numpy(), pairs["item"].to_numpy())
         shape = (len(users), len(items))
-        matrix = sparse.csr_matrix((np.ones(found.height, np.float32), index), shape=shape)
+        matrix = sparse.csr_matrix((np.ones(pairs.height, np.float32), index), shape=shape)
         matrix.sort_indices()
         return cls(matrix, users.to_list())
 

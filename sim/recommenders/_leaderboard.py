@@ -116,8 +116,8 @@ def leaderboard(
         If no persona is matched to a person, a table is missing, or the oracle earns no more than
         the random recommender.
     """
-    made = {RANDOM: recommenders[RANDOM]} | dict(recommenders)
-    judged = {name: open_one() for name, open_one in made.items() if name != "content"}
+    openers = {RANDOM: recommenders[RANDOM]} | dict(recommenders)
+    judged = {name: open_one() for name, open_one in openers.items() if name != "content"}
     against = "popular" if "popular" in judged else RANDOM
     offline = evaluate_offline(judged, release, k=k, against=against, users=users, seed=seed)
     world = World.open(release)
@@ -129,8 +129,8 @@ def leaderboard(
         matched = np.random.default_rng(seed).choice(matched, users, replace=False)
     audience = Audience(world, users=matched)
     played, notes = {}, {}
-    for step, (name, open_one) in enumerate(made.items()):
-        advance(f"personas and {name}", step, len(made) + 1)
+    for step, (name, open_one) in enumerate(openers.items()):
+        advance(f"personas and {name}", step, len(openers) + 1)
         fitted = open_one().fit(release)
         played[name], notes[name] = audience.play(fitted, seed=seed).ratings, fitted.note
     oracle = OracleRecommender(world.rater).fit(release)
@@ -182,11 +182,11 @@ def _scaled(rewards: Mapping[str, Any], name: str, oracle: str) -> Any:
     return (rewards[name] - rewards[RANDOM]) / (rewards[oracle] - rewards[RANDOM])
 
 
-def _tau(one: Floats, other: Floats) -> float:
+def _tau(left: Floats, right: Floats) -> float:
     """Kendall's tau-b; NaN where all of one side are equal, or there are fewer than two."""
     from scipy.stats import kendalltau
 
-    return float(kendalltau(one, other).statistic) if len(one) > 1 else float("nan")
+    return float(kendalltau(left, right).statistic) if len(left) > 1 else float("nan")
 
 
 def _chance(count: int, seed: int) -> float:

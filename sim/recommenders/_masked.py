@@ -72,10 +72,10 @@ class MaskedRecommender:
                 seen=None if seen is None else np.asarray(seen)[part],
                 ratings=None if ratings is None else np.asarray(ratings)[part],
             )
-            kept = (lists >= 0) & ~np.take_along_axis(masked, np.maximum(lists, 0), axis=1)
-            first = np.argsort(~kept, axis=1, kind="stable")[:, :k]
+            valid = (lists >= 0) & ~np.take_along_axis(masked, np.maximum(lists, 0), axis=1)
+            first = np.argsort(~valid, axis=1, kind="stable")[:, :k]
             out[part] = np.where(
-                np.take_along_axis(kept, first, axis=1),
+                np.take_along_axis(valid, first, axis=1),
                 np.take_along_axis(lists, first, axis=1),
                 -1,
             )

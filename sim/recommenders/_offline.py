@@ -170,21 +170,21 @@ def evaluate_offline(
     masked = histories(split_rows(release, MASKED[split]), people, items)
     held_out = (truth >= 0).sum(axis=1)
     weights = user_weights(len(people), RESAMPLES, seed)
-    found: dict[str, tuple[Any, Any]] = {}
+    scores: dict[str, tuple[Any, Any]] = {}
     facts: dict[str, dict[str, Any]] = {}
     for name in sorted(recommenders, key=_order):
-        advance(f"fitting {name}", len(found), len(recommenders))
+        advance(f"fitting {name}", len(scores), len(recommenders))
         lists, facts[name] = _lists(name, recommenders[name], view, masked, k, interactions)
         hits = _hits(lists, truth, len(items))
-        found[name] = recall(hits, held_out, k), ndcg(hits, held_out, k)
+        scores[name] = recall(hits, held_out, k), ndcg(hits, held_out, k)
     rows = []
-    for name, values in found.items():
-        means = [mean_with_interval(own, weights) for own in values]
-        pairs = zip(values, found[against], strict=True)
-        gaps = [mean_with_interval(own - other, weights) for own, other in pairs]
+    for name, values in scores.items():
+        means = [mean_with_interval(score, weights) for score in values]
+        pairs = zip(values, scores[against], strict=True)
+        gaps = [mean_with_interval(score - other, weights) for score, other in pairs]
         differences = (None, None) if name == against else (gaps[0], gaps[1])
         rows.append(OfflineRow(name, means[0], means[1], *differences, **facts[name]))
-    by_person = {name: values[1] for name, values in found.items()}
+    by_person = {name: values[1] for name, values in scores.items()}
     return OfflineReport(
         release.ref, split, MASKED[split], k, len(people), against, tuple(rows), by_person
     )
@@ -192,8 +192,8 @@ def evaluate_offline(
 
 def _order(name: str) -> tuple[bool, int]:
     """Baselines first, then the project's own in their order, then plug-ins as given."""
-    known = list(RECOMMENDERS)
-    return name not in BASELINES, known.index(name) if name in known else len(known)
+    names = list(RECOMMENDERS)
+    return name not in BASELINES, names.index(name) if name in names else len(names)
 
 
 def _hits(lists: Ints, truth: Ints, items: int) -> Any:

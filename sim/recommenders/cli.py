@@ -15,7 +15,6 @@ from pipelines.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipelines.study import Figure
     from sim.recommenders import Leaderboard, OfflineReport, Recommender
 
 __all__ = ["app", "leaderboard"]
@@ -113,13 +112,13 @@ def show(
     for name in RECOMMENDERS.names():
         row: dict[str, Any] = {"recommender": name, "note": "", "baseline": name in BASELINES}
         try:
-            made = open_recommender(name)
+            recommender = open_recommender(name)
         except ConfigError as error:
             rows.append({**row, "options": {}, "problem": str(error)})
             continue
         parameters = inspect.signature(RECOMMENDERS[name]).parameters
         defaults = {k: p.default for k, p in parameters.items()}
-        rows.append({**row, "note": made.note, "options": defaults, "problem": None})
+        rows.append({**row, "note": recommender.note, "options": defaults, "problem": None})
     call.emit(rows, lambda out: _render_list(out, rows))
 
 
@@ -175,15 +174,7 @@ def leaderboard(
 
 def _render_board(screen: Console, board: Leaderboard, note: str | None) -> None:
     columns = (f"people: NDCG@{board.k}", "personas: 0 random, 1 oracle", "mean rating")
-    rows = [
-        (
-            row.name,
-            None if row.ndcg is None else _interval(row.ndcg),
-            _interval(row.score),
-            _interval(row.reward),
-        )
-        for row in board.rows
-    ]
+    rows = [(row.name, row.ndcg, row.score, row.reward) for row in board.rows]
     screen.print(cli.table("recommender", *columns, rows=rows, numeric=columns))
     tau = board.agreement
     screen.print(
@@ -198,10 +189,6 @@ def _render_board(screen: Console, board: Leaderboard, note: str | None) -> None
     )
     if note:
         screen.print(note, soft_wrap=True)
-
-
-def _interval(figure: Figure) -> str:
-    return f"{figure.value:.3f}\n[{figure.low:.2f}, {figure.high:.2f}]"
 
 
 def _options(texts: list[str], names: list[str]) -> dict[str, dict[str, Any]]:

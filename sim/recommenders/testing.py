@@ -29,14 +29,14 @@ def check_recommender(
             return open_recommender(chosen).fit(release)
         return chosen(release)
 
-    made = fitted()
+    subject = fitted()
 
     # A name for tables and a sentence for people.
-    assert made.name, "it has a name"
-    assert made.note.endswith("."), "its note is a sentence"
+    assert subject.name, "it has a name"
+    assert subject.note.endswith("."), "its note is a sentence"
 
     # A fit depends on the data and the seed alone.
-    equal = [one.recommend([0, 1, 2], 5).tolist() for one in (made, fitted())]
+    equal = [candidate.recommend([0, 1, 2], 5).tolist() for candidate in (subject, fitted())]
     assert equal[0] == equal[1], "equal fits give equal lists"
 
     # Rows of users, items and ratings take the place of the training split.
@@ -46,16 +46,16 @@ def check_recommender(
     assert other.recommend([0], 3).shape == (1, 3), "shape is (users, k)"
 
     # As many numbers per user as asked for, none twice.
-    lists = made.recommend([0, 1, 2], 4)
+    lists = subject.recommend([0, 1, 2], 4)
     assert lists.shape == (3, 4), "shape is (users, k)"
     assert lists.dtype == np.int64, "item numbers are int64"
     assert ((lists >= 0) & (lists < len(release["items"]))).all(), "items are of the release"
     assert all(len(set(row)) == 4 for row in lists.tolist()), "items are distinct"
 
     # The best items are left out once they are seen.
-    first = made.recommend([0, 1], 2)
+    first = subject.recommend([0, 1], 2)
     seen = np.array([[first[0, 0], first[0, 1]], [first[1, 0], -1]])
-    again = made.recommend([0, 1], 4, seen=seen, ratings=np.where(seen >= 0, 3.0, np.nan))
+    again = subject.recommend([0, 1], 4, seen=seen, ratings=np.where(seen >= 0, 3.0, np.nan))
     assert not set(again[0].tolist()) & set(first[0].tolist()), "seen items are left out"
     assert int(first[1, 0]) not in again[1].tolist(), "seen items are left out"
 
@@ -63,21 +63,21 @@ def check_recommender(
     items = len(release["items"])
     seen = np.arange(items - 1)[None, :]
     ratings = np.full(seen.shape, 3.0)
-    lists = made.recommend([0], 3, seen=seen, ratings=ratings)
+    lists = subject.recommend([0], 3, seen=seen, ratings=ratings)
     assert lists.tolist() == [[items - 1, -1, -1]], "-1 pads a list"
 
     # A batch is what its users get one by one.
-    batch = made.recommend([2, 0, 1], 5)
-    single = [made.recommend([user], 5)[0].tolist() for user in (2, 0, 1)]
+    batch = subject.recommend([2, 0, 1], 5)
+    single = [subject.recommend([user], 5)[0].tolist() for user in (2, 0, 1)]
     assert batch.tolist() == single, "a batch is what its users get one by one"
 
     # Repeated calls draw nothing anew.
-    repeated = [made.recommend([0, 1], 3).tolist() for _ in range(2)]
+    repeated = [subject.recommend([0, 1], 3).tolist() for _ in range(2)]
     assert repeated[0] == repeated[1], "a second call gives the same lists"
 
     # Places do not depend on k.
-    head = made.recommend([0], 5)[:, :2].tolist()
-    assert made.recommend([0], 2).tolist() == head, "a shorter list is the head of a longer one"
+    head = subject.recommend([0], 5)[:, :2].tolist()
+    assert subject.recommend([0], 2).tolist() == head, "a shorter list is the head of a longer one"
 
     # Unknown users and items, and histories of another shape, are errors of one line.
     for users, options in (
@@ -87,7 +87,7 @@ def check_recommender(
     ):
         error = ""
         try:
-            made.recommend(users, 2, **options)
+            subject.recommend(users, 2, **options)
         except ConfigError as raised:
             error = str(raised)
-        assert made.name in error, f"users {users}, {options}: {error!r}"
+        assert subject.name in error, f"users {users}, {options}: {error!r}"

@@ -81,13 +81,13 @@ class SB3VecEnv(VecEnv):
         nan = float("nan")
         ended = np.array(self._ended, dtype=np.float64).reshape(-1, 2)
         means = ended.mean(axis=0) if len(ended) else (nan, nan)
-        found = {
+        figures = {
             "training_reward": self.rewards / self.steps if self.steps else nan,
             "episode_return": float(means[0]),
             "episode_length": float(means[1]),
         }
         self.rewards, self.steps = 0.0, 0
-        return found
+        return figures
 
     def state(self) -> dict[str, Any]:
         """The state of the environment and of the tallies, as nested dicts of arrays and values."""

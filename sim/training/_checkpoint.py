@@ -44,14 +44,14 @@ class Checkpoint:
 
 def checkpoints(folder: Path) -> list[Checkpoint]:
     """The complete checkpoints of a folder, by steps."""
-    found = []
+    complete = []
     for metadata in sorted(folder.glob("step-*.json")):
         try:
             stored = orjson.loads(metadata.read_bytes())
-            found.append(Checkpoint(metadata.with_suffix(".pt"), int(stored["steps"]), stored))
+            complete.append(Checkpoint(metadata.with_suffix(".pt"), int(stored["steps"]), stored))
         except (orjson.JSONDecodeError, KeyError, TypeError):
             continue  # another file, or a truncated one
-    return sorted(found, key=lambda c: c.steps)
+    return sorted(complete, key=lambda c: c.steps)
 
 
 def save(folder: Path, steps: int, state: dict[str, Any], metadata: dict[str, Any]) -> Path:

@@ -187,8 +187,8 @@ class MaskedDQN(DQN):
                     later = target.of(batch.next_observations, then)
                     goal = goal + (1 - batch.dones) * self.gamma * later
             loss = th.nn.functional.mse_loss(online.of(batch.observations, batch.actions), goal)
-            own = online.scores.own[batch.observations["persona"].reshape(-1).long()]
-            loss = loss + shrinkage * own.square().sum(dim=1).mean()
+            weights = online.scores.own[batch.observations["persona"].reshape(-1).long()]
+            loss = loss + shrinkage * weights.square().sum(dim=1).mean()
             losses.append(loss.item())
             self.policy.optimizer.zero_grad()
             loss.backward()

@@ -80,24 +80,24 @@ def _standard(values: Floats) -> Floats:
     >>> _standard(np.array([1.0, 3.0, np.nan]))
     array([-1.,  1.,  0.])
     """
-    known = ~np.isnan(values)
-    if not known.any():
+    valid = ~np.isnan(values)
+    if not valid.any():
         return np.zeros(len(values))
-    spread = values[known].std()
-    off = np.where(known, values - values[known].mean(), 0.0)
+    spread = values[valid].std()
+    off = np.where(valid, values - values[valid].mean(), 0.0)
     return np.asarray(off / (spread if spread > 0 else 1.0))
 
 
 def _principal(vectors: Floats, components: int) -> Floats:
     """Leading principal components, with a mean variance of 1; fewer where the rank is lower."""
-    known = np.asarray(vectors.any(axis=1))
-    if not known.any():
+    valid = np.asarray(vectors.any(axis=1))
+    if not valid.any():
         return np.zeros((len(vectors), 0))
-    off = np.where(known[:, None], vectors - vectors[known].mean(axis=0), 0.0)
-    values, directions = np.linalg.eigh(off.T @ off / max(int(known.sum()), 1))
+    off = np.where(valid[:, None], vectors - vectors[valid].mean(axis=0), 0.0)
+    values, directions = np.linalg.eigh(off.T @ off / max(int(valid.sum()), 1))
     values, directions = values[::-1], directions[:, ::-1]
-    kept = max(min(components, int((values > 1e-9).sum())), 1)
+    count = max(min(components, int((values > 1e-9).sum())), 1)
     # The sign of a direction is arbitrary; fixed so that equal input gives equal bits.
     signs = np.sign(directions[np.abs(directions).argmax(axis=0), range(len(values))])
-    out = off @ (directions * signs)[:, :kept]
-    return np.asarray(out / np.sqrt(max(float(values[:kept].mean()), 1e-9)))
+    out = off @ (directions * signs)[:, :count]
+    return np.asarray(out / np.sqrt(max(float(values[:count].mean()), 1e-9)))

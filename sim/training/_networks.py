@@ -184,15 +184,15 @@ def history(
     (n, 2).
     """
     items, ratings = observation["recent_items"].long(), observation["recent_ratings"].float()
-    known = (items >= 0) & (ratings >= sizes.low)
+    rated = (items >= 0) & (ratings >= sizes.low)
     middle, half = (sizes.low + sizes.high) / 2, (sizes.high - sizes.low) / 2
-    scaled = th.where(known, (ratings - middle) / half, 0.0)
-    count = known.sum(dim=1, keepdim=True)
+    scaled = th.where(rated, (ratings - middle) / half, 0.0)
+    count = rated.sum(dim=1, keepdim=True)
     total = scaled.sum(dim=1, keepdim=True)
     level = th.cat([total, count.float()], dim=1) / (count + _DAMPING)
     if features is None:
         return total, level
-    surplus = th.where(known, scaled - total / count.clamp(min=1), 0.0) / (count + _DAMPING)
+    surplus = th.where(rated, scaled - total / count.clamp(min=1), 0.0) / (count + _DAMPING)
     if not items.shape[1]:
         return features.new_zeros(len(items), features.shape[1]), level
     past = nn.functional.embedding_bag(

@@ -94,15 +94,15 @@ def _newest_first(seen: Ints, ratings: Floats) -> tuple[Ints, Floats]:
     """
     length = (seen >= 0).sum(axis=1, keepdims=True)
     at = length - 1 - np.arange(seen.shape[1])
-    there = at >= 0
+    exists = at >= 0
     at = np.maximum(at, 0)
     if not seen.shape[1]:
         return seen, ratings
-    items = np.where(there, np.take_along_axis(seen, at, axis=1), -1)
+    items = np.where(exists, np.take_along_axis(seen, at, axis=1), -1)
     rated = np.take_along_axis(ratings, at, axis=1)
     # A history without its ratings counts as not rated.
-    known = there & ~np.isnan(rated)
-    return items, np.where(known, rated, -1.0)
+    valid = exists & ~np.isnan(rated)
+    return items, np.where(valid, rated, -1.0)
 
 
 def policy_bytes(network: ItemScores, metadata: dict[str, Any]) -> bytes:

@@ -149,23 +149,23 @@ def _judged(
     contenders: list[Sequence[Recommender]] = []
     for name in BASELINES:
         if name == "random":
-            made = [open_recommender(name, seed=s).fit(world.release) for s in seeds]
+            fitted = [open_recommender(name, seed=s).fit(world.release) for s in seeds]
         elif name == "content" or "item_stats" in world.release:
-            made = [open_recommender(name).fit(world.release)] * len(seeds)
+            fitted = [open_recommender(name).fit(world.release)] * len(seeds)
         else:
             continue
-        contenders.append(made)
+        contenders.append(fitted)
     references = audience.references()
-    contenders += [[one] * len(seeds) for one in references[:1]]
+    contenders += [[reference] * len(seeds) for reference in references[:1]]
     contenders.append([run.policy for run in runs])
-    contenders += [[one] * len(seeds) for one in references[1:]]
+    contenders += [[reference] * len(seeds) for reference in references[1:]]
     played = {
-        made[0].name: [
-            audience.play(one, seed=_FINAL + seed) for one, seed in zip(made, seeds, strict=True)
+        group[0].name: [
+            audience.play(r, seed=_FINAL + seed) for r, seed in zip(group, seeds, strict=True)
         ]
-        for made in contenders
+        for group in contenders
     }
-    ceiling = [played[one.name] for one in references]
+    ceiling = [played[reference.name] for reference in references]
     unrated = {name: sum(int((~p.complete).sum()) for p in ps) for name, ps in played.items()}
     metadata = {
         "release": world.release.ref,
@@ -227,9 +227,9 @@ def _item_person_share(release: Release) -> dict[str, str] | None:
 
     if "population" not in release:
         return None
-    found = release["population"].polars().filter(pl.col("figure") == "item_person_share")
+    rows = release["population"].polars().filter(pl.col("figure") == "item_person_share")
     return next(
-        ({"personas": own, "people": people} for _, _, own, people, _ in population_rows(found)),
+        ({"personas": share, "people": people} for _, _, share, people, _ in population_rows(rows)),
         None,
     )
 
@@ -244,17 +244,17 @@ def policy_table(report: TrainingReport) -> pl.DataFrame:
     metadata, figures = report.metadata, report.rows[report.metadata["algo"]]
     rows = []
     for n, run in enumerate(report.runs):
-        own = run.policy.metadata
+        facts = run.policy.metadata
         row = {
-            "seed": own["seed"],
-            "algo": own["algo"],
-            "steps": own["steps"],
-            "release": own["release"],
-            "rater": own["rater"],
-            "language_model": own["language_model"],
+            "seed": facts["seed"],
+            "algo": facts["algo"],
+            "steps": facts["steps"],
+            "release": facts["release"],
+            "rater": facts["rater"],
+            "language_model": facts["language_model"],
             "scale": metadata["scale"],
-            "items_sha256": own["items"],
-            "personas_sha256": own["personas"],
+            "items_sha256": facts["items"],
+            "personas_sha256": facts["personas"],
             "users": metadata["users"],
             **{key.replace("@", "_at_"): figures[key].by_seed[n] for key in FIGURES},
             "weights": run.weights,

@@ -65,7 +65,7 @@ def run_settings(training: TrainingSettings, *, seed: int, **changes: Any) -> Ru
     `seed` is one of its seeds, or another; `changes` are fields of :class:`RunSettings` that win
     over the section (None leaves the section's).
     """
-    known = {f.name for f in fields(RunSettings)}
-    given = {k: v for k, v in training.model_dump().items() if k in known}
+    names = {f.name for f in fields(RunSettings)}
+    given = {k: v for k, v in training.model_dump().items() if k in names}
     given |= {k: v for k, v in changes.items() if v is not None}
     return RunSettings(**{**given, "seed": seed})

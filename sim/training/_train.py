@@ -123,19 +123,19 @@ class Training:
         from stable_baselines3.common.logger import configure
         from threadpoolctl import threadpool_limits
 
-        found = self._found(resume, checkpoint)
+        start = self._found(resume, checkpoint)
         # Batches are small: one thread is as fast as two on an idle machine and far faster on a
         # busy one, where threads that wait for each other spin; and sums keep their order.
         limits = threadpool_limits(1)
         threads = _torch_threads(1)
         model, env = self._model()
         try:
-            if found is not None:
-                self._restore(model, env, found)
+            if start is not None:
+                self._restore(model, env, start)
             model.set_logger(configure(str(self.folder / "tensorboard"), ["tensorboard"]))
             callback = _callback(self, env)
             left = self.settings.steps - model.num_timesteps
-            fresh = found is None
+            fresh = start is None
             if left > 0:
                 model.learn(
                     self.settings.steps if fresh else left,
@@ -184,25 +184,25 @@ class Training:
         )
 
     def _found(self, resume: bool, path: Path | None) -> Checkpoint | None:
-        kept = checkpoints(self.folder / "checkpoints")
+        stored = checkpoints(self.folder / "checkpoints")
         if path is not None:
             chosen = [c for c in checkpoints(path.parent) if c.path.name == path.name]
             if not chosen:
                 raise IntegrityError(
                     "no such checkpoint, or an unfinished one",
                     where=str(path),
-                    hint=f"there is {kept[-1].path}" if kept else "there is none",
+                    hint=f"there is {stored[-1].path}" if stored else "there is none",
                 )
             return chosen[0]
         if not resume:
-            if kept or (self.folder / "policy.safetensors").exists():
+            if stored or (self.folder / "policy.safetensors").exists():
                 raise ConfigError(
                     "the folder holds a run",
                     where=str(self.folder),
                     hint="--resume continues it, --out takes another folder",
                 )
             return None
-        return kept[-1] if kept else None
+        return stored[-1] if stored else None
 
     def _model(self) -> tuple[Any, Any]:
         from sim.environment import RecommendationVectorEnv
@@ -242,12 +242,12 @@ class Training:
             }
         return more
 
-    def _restore(self, model: Any, env: Any, found: Checkpoint) -> None:
-        _same_run(found, self.metadata)
-        state = load(found)
+    def _restore(self, model: Any, env: Any, checkpoint: Checkpoint) -> None:
+        _same_run(checkpoint, self.metadata)
+        state = load(checkpoint)
         restore_model(model, env, state["model"])
         self.curve = [dict(row) for row in state["curve"]]
-        self._saved = found.steps
+        self._saved = checkpoint.steps
         self._write_curve()
 
     def _policy(self, model: Any) -> PolicyRecommender:
@@ -289,24 +289,24 @@ def _torch_threads(count: int) -> int:
 _FREE = ("steps", "checkpoint_every")
 
 
-def _same_run(found: Checkpoint, metadata: dict[str, Any]) -> None:
+def _same_run(checkpoint: Checkpoint, metadata: dict[str, Any]) -> None:
     """Refuse to resume another run, naming the difference."""
     from pipelines.errors import ReleaseError
 
-    saved = found.metadata
+    saved = checkpoint.metadata
     for key, what in (("items", "item set"), ("personas", "personas")):
         if saved.get(key) != metadata[key]:
             raise ReleaseError(
                 f"the checkpoint belongs to another {what} ({saved.get('release')}, "
                 f"here {metadata['release']})",
-                where=str(found.path),
+                where=str(checkpoint.path),
                 hint=f"--release {saved.get('release')}",
             )
     for key in ("release", "rater"):
         if current_name(str(saved.get(key))) != metadata[key]:
             raise ConfigError(
                 f"the checkpoint is of the {key} {saved.get(key)}, not of {metadata[key]}",
-                where=str(found.path),
+                where=str(checkpoint.path),
                 hint=f"--{key} {saved.get(key)}",
             )
     before, now = saved.get("settings", {}), metadata["settings"]
@@ -314,7 +314,7 @@ def _same_run(found: Checkpoint, metadata: dict[str, Any]) -> None:
         if name not in _FREE and before.get(name) != value:
             raise ConfigError(
                 f"the checkpoint was trained with {name} {before.get(name)}, not {value}",
-                where=str(found.path),
+                where=str(checkpoint.path),
                 hint="--out takes another folder",
             )
 

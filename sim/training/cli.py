@@ -56,6 +56,10 @@ def train(
     Policies, checkpoints, TensorBoard logs, curves and plots go to a folder. Ctrl-C writes a
     checkpoint that --resume continues from.
 
+    Examples:
+      understudy train --algo ppo --steps 100000
+      understudy train --seed 0 --seed 1 --seed 2 --resume
+
     JSON: {"release", "rater", "language_model", "note", "scale", "algo", "steps",
     "seeds", "users", "seconds", "figures": {name: title}, "rows": [{"recommender",
     "trained", "note", "unrated_users", "figures": {name: {"value", "low", "high",
@@ -68,20 +72,20 @@ def train(
     from sim.training import train as run
 
     chosen = call.settings.training
-    wanted = run_settings(chosen, seed=chosen.seeds[0])
+    options = run_settings(chosen, seed=chosen.seeds[0])
     world = World.open(
-        Release(call.release(release)), rater=chosen.rater, retriever=wanted.retriever
+        Release(call.release(release)), rater=chosen.rater, retriever=options.retriever
     )
-    folder = out or call.home / "training" / f"{world.release.name}-{wanted.algo}"
+    folder = out or call.home / "training" / f"{world.release.name}-{options.algo}"
     with (
-        _interruptible() as asked,
-        stoppable(asked),
-        call.progress(f"{wanted.algo} on {world.release.name}", "steps"),
+        _interruptible() as interrupted,
+        stoppable(interrupted),
+        call.progress(f"{options.algo} on {world.release.name}", "steps"),
     ):
         try:
             report = run(
                 world,
-                wanted,
+                options,
                 list(chosen.seeds),
                 folder,
                 # A checkpoint is of a run that is there already.
@@ -114,21 +118,21 @@ def _installed() -> None:
 @contextmanager
 def _interruptible() -> Iterator[Any]:
     """Yield a function that reports whether Ctrl-C or SIGTERM arrived; a second is immediate."""
-    asked = False
+    interrupted = False
 
     def ask(number: int, frame: Any) -> None:
-        nonlocal asked
+        nonlocal interrupted
         del number, frame
-        if asked:
+        if interrupted:
             raise KeyboardInterrupt
-        asked = True
+        interrupted = True
         cli.console(stderr=True).print("stopping after this rollout (repeat to stop at once)")
 
     before = {}
     for number in (signal.SIGINT, signal.SIGTERM):
         before[number] = signal.signal(number, ask)
     try:
-        yield lambda: asked
+        yield lambda: interrupted
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -142,18 +146,9 @@ def _render(screen: Console, report: TrainingReport, folder: Path) -> None:
     for start in range(0, len(titles), 3):
         part = titles[start : start + 3]
         names = [title for _, title in part]
-        rows = [
-            (name, *(_shown(figures[key]) for key, _ in part))
-            for name, figures in report.rows.items()
-        ]
+        rows = [(name, *(figures[key] for key, _ in part)) for name, figures in report.rows.items()]
         screen.print(cli.table("recommender", *names, rows=rows, numeric=names))
         screen.print()
     for line in (report.study.legend, *report.study.notes):
         screen.print(line, soft_wrap=True)
     screen.print(f"Policies, curves and plots: {folder}", soft_wrap=True)
-
-
-def _shown(figure: Any) -> str:
-    if figure.value != figure.value:
-        return "–"
-    return f"{figure.value:.3f}\n[{figure.low:.2f}, {figure.high:.2f}]"

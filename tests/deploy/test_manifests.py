@@ -243,7 +243,8 @@ def test_variables_of_the_code_location_are_settings_that_exist(
 ) -> None:
     from pipelines.config import load_settings
 
-    (deployment,) = values()["dagster-user-deployments"]["deployments"]
+    deployment, optional = values()["dagster-user-deployments"]["deployments"]
+    assert optional["env"] == deployment["env"]
     for variable in deployment["env"]:
         monkeypatch.setenv(variable["name"], variable["value"])
     settings = load_settings()

@@ -31,8 +31,14 @@ def check(repository: Path, homes: Path, *words: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_visit_is_that_of_the_packaged_release(repository: Path) -> None:
-    subprocess.run([sys.executable, "docs/visit.py", "--check"], cwd=repository, check=True)
+def test_pictures_are_of_the_packaged_releases_and_the_pages(repository: Path) -> None:
+    subprocess.run([sys.executable, "docs/pictures.py", "--check"], cwd=repository, check=True)
+
+
+def test_people_are_those_of_the_packaged_release_and_the_claims(
+    repository: Path, tmp_path: Path
+) -> None:
+    check(repository, tmp_path, "people")
 
 
 def test_first_result_is_that_of_the_packaged_release(repository: Path, tmp_path: Path) -> None:

@@ -46,8 +46,8 @@ def scored(home: Path | str, **execution: Any) -> tuple[list[str], dict[str, Any
 
 
 def similar(home: Path, **execution: Any) -> str:
-    """Version of a table of fewer similar items than the published one."""
-    overrides = {"runtime": {"home": str(home)}, "graph": {"top_k": 7}, "execution": execution}
+    """Version of a table of other similar items than the published one."""
+    overrides = {"runtime": {"home": str(home)}, "graph": {"alpha": 0.7}, "execution": execution}
     context = PipelineContext.of(Store(home), load_settings(overrides=overrides))
     built = build(stage("movies.item_similarity"), context)
     assert not built.reused

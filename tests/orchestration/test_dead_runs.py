@@ -12,12 +12,12 @@ import dagster as dg
 import pytest
 from dagster._core.events import EngineEventData
 from dagster._core.remote_origin import (
-    RegisteredCodeLocationOrigin,
+    GrpcServerCodeLocationOrigin,
     RemoteJobOrigin,
     RemoteRepositoryOrigin,
 )
 
-from orchestration.instance import dagster_home, end_dead_runs, open_instance
+from orchestration.instance import dagster_home, end_dead_runs, job_origin, open_instance
 
 POOL = "duckdb"
 
@@ -44,12 +44,12 @@ def unfinished(
     instance: dg.DagsterInstance, home: Path, *, pid: int | None = None
 ) -> dg.DagsterRun:
     """A started run that holds the pool's only slot; with ``pid`` one launched from the UI."""
-    location = RegisteredCodeLocationOrigin("orchestration")
-    origin = RemoteJobOrigin(RemoteRepositoryOrigin(location, "repository"), "warehouse")
+    server = GrpcServerCodeLocationOrigin("localhost", port=4000)
+    of_ui = RemoteJobOrigin(RemoteRepositoryOrigin(server, "__repository__"), "warehouse")
     run = instance.create_run_for_job(
         warehouse,
         status=dg.DagsterRunStatus.STARTED,
-        remote_job_origin=None if pid is None else origin,
+        remote_job_origin=job_origin("warehouse") if pid is None else of_ui,
     )
     if pid is not None:
         instance.report_engine_event("Started process", run, EngineEventData.in_process(pid))

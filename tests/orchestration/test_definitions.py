@@ -12,14 +12,19 @@ import dagster as dg
 import pytest
 
 from orchestration.assets import COHORTS
+from orchestration.cli import WORKSPACE
 from orchestration.dbt_project import manifest_path
 from orchestration.definitions import build_defs
+from orchestration.defs.jobs import REPORTS
 from orchestration.instance import open_instance
 from orchestration.naming import SHARED, asset_key
 from pipelines.config import Settings
 from pipelines.contracts import ABLATIONS, CONTRACTS, PUBLISHED
 from pipelines.domains import DOMAINS
+from pipelines.personas import OWN
 from pipelines.warehouse import Project, dbt_vars
+
+PARTS = ("raw", "tables", "scores", "reports")
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +71,8 @@ def test_every_asset_has_group_kinds_owner_description_and_code_version(
     assert len(specs) > 30
     for spec in specs:
         name = spec.key.to_user_string()
-        groups = {*DOMAINS, SHARED, spec.key.path[0], "matching", "captions", "agents"}
-        groups |= {"tuning", "surrogates"}
+        groups = {f"{d}_{p}" for d in (*DOMAINS, SHARED) for p in PARTS}
+        groups |= {group for group, _ in REPORTS.values()}
         assert spec.group_name in groups, name
         assert spec.tags["domain"] in {*DOMAINS, SHARED}, name
         assert spec.kinds, name
@@ -76,19 +81,54 @@ def test_every_asset_has_group_kinds_owner_description_and_code_version(
         assert spec.description, name
 
 
-def test_every_domain_is_a_group_from_raw_tables_to_its_release(
+def test_every_domain_has_groups_from_raw_tables_to_its_release(
     specs: list[dg.AssetSpec],
 ) -> None:
     groups: dict[str | None, set[str]] = {}
     for spec in specs:
         groups.setdefault(spec.group_name, set()).add(spec.key.path[-1])
     for domain in DOMAINS:
-        tables = {name.partition(".")[2] for name in PUBLISHED if name.startswith(f"{domain}.")}
-        assert tables <= groups[domain], domain
-        assert {f"{domain}_items", f"{domain}_interactions"} <= groups[domain], domain
-        assert domain in groups[domain], "the release"
-    assert {"movielens_ratings", "stg_movielens__ratings"} <= groups["movies"]
-    assert {"amazon_reviews_2018", "world_files"} <= groups[SHARED]
+        published = {name.partition(".")[2] for name in PUBLISHED if name.startswith(f"{domain}.")}
+        assert published <= set().union(*(groups.get(f"{domain}_{p}", set()) for p in PARTS))
+        assert {f"{domain}_items", "items", "interactions"} <= groups[f"{domain}_tables"]
+        assert groups[f"{domain}_scores"] == {"score_plan", "preference_scores"}
+        assert domain in groups[f"{domain}_reports"], "the release"
+    assert "movielens_ratings" in groups["movies_raw"]
+    assert "stg_movielens__ratings" in groups["movies_tables"]
+    assert {"amazon_reviews_2018", "world_files"} <= groups[f"{SHARED}_raw"]
+
+
+def test_code_locations_are_the_pipeline_and_what_no_release_waits_for(
+    defs: dg.Definitions, tmp_path: Path
+) -> None:
+    pipeline, optional = (
+        {
+            spec.key: spec
+            for spec in build_defs(tmp_path, part=part).resolve_all_asset_specs()
+            if spec.group_name != "default"
+        }
+        for part in ("pipeline", "optional")
+    )
+    groups = {group for group, _ in REPORTS.values()}
+    assert {spec.group_name for spec in optional.values()} == groups
+    # Nobody misses data of their own where there is none.
+    assert {spec.tags["domain"] for spec in pipeline.values()} == {*DOMAINS, SHARED} - {OWN}
+    names = {dg.AssetKey(["releases", name]) for name in DOMAINS if name != OWN}
+    graph = defs.resolve_asset_graph()
+    assert dg.AssetSelection.assets(*names).upstream().resolve(graph) <= set(pipeline)
+    assert [
+        place["python_module"]["module_name"] for place in json.loads(WORKSPACE)["load_from"]
+    ] == [
+        "orchestration.definitions",
+        "orchestration.optional",
+    ]
+
+
+def test_launchpad_says_what_a_cohort_is(defs: dg.Definitions) -> None:
+    for domain in DOMAINS:
+        described = defs.resolve_job_def(domain).description or ""
+        assert "partition is a cohort" in described
+        assert f"`{COHORTS[domain].standing}`" in described
 
 
 def test_every_dataset_with_a_contract_is_an_asset(specs: list[dg.AssetSpec]) -> None:
@@ -126,12 +166,6 @@ def test_what_judges_a_release_is_a_job_of_its_own_that_no_run_of_the_domains_wa
     }
     assert jobs.pop("ablations") == judged
     assert not any(keys & judged for keys in jobs.values())
-
-
-REPORTS = (
-    "match_personas", "caption_items", "ablations", "train_policy", "simulate", "experiments",
-    "dialogues",
-)  # fmt: skip
 
 
 @pytest.mark.parametrize("report", REPORTS)

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from pipelines.errors import ConfigError
 from sim import Release, open_release
 from sim.environment import RecommendationEnv, World
+from sim.play import play_episode
 
 pytestmark = [
     pytest.mark.pipeline,
@@ -68,6 +70,22 @@ def test_forked_worker_refuses_polars_in_one_line(
     ) as error:
         forked(work, *arguments)
     assert "\n" not in str(error.value)
+
+
+def show(world: World) -> str:
+    return str(play_episode(world, str(world.cast.ids[0]), steps=1))
+
+
+def total(frame: pl.DataFrame) -> int:
+    return int(frame.select(pl.col("n").sum()).item())
+
+
+def test_forked_worker_is_refused_any_query(home: Path) -> None:
+    """A hang before: what is computed at its first use, and frames of the user's own."""
+    with pytest.raises(ConfigError, match=r'start method "fork": a query of Polars'):
+        forked(show, World.open("movies@latest", home=home))
+    with pytest.raises(ConfigError, match="a query of Polars"):
+        forked(total, pl.DataFrame({"n": [1, 2]}))
 
 
 @pytest.mark.parametrize("retriever", ["recent", "features", "embedding", "graph"])

@@ -4,13 +4,21 @@ import numpy as np
 import polars as pl
 import pytest
 
+from pipelines import surrogates
 from pipelines.context import PipelineContext
 from pipelines.errors import ConfigError
 from pipelines.stages import build, stage_of
 from sim.environment import RecommendationVectorEnv, World
 from sim.episodes import EpisodeLog
 
-SURROGATE = {"rank": 2, "sweeps": 4, "hold_out_personas": 0.34, "hold_out_items": 0.1}
+RECIPE = surrogates.Recipe(rank=2, sweeps=4, hold_out_personas=0.34, hold_out_items=0.1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_recipe():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(surrogates, "RECIPE", RECIPE)
+        yield
 
 
 def taught_home(small, folder, frames):
@@ -18,7 +26,6 @@ def taught_home(small, folder, frames):
     release = small.build(folder, replace=frames)
     overrides = {
         "runtime": {"home": str(folder)},
-        "surrogate": SURROGATE,
         "serving": {"error_budget": 0.1},
     }
     built = build(stage_of("movies.rating_surrogate"), PipelineContext(overrides))
@@ -99,7 +106,7 @@ def test_stage_opens_the_teacher_for_a_round(taught):
     release, _ = taught
     overrides = {
         "runtime": {"home": str(release.home)},
-        "surrogate": {**SURROGATE, "rounds": 1, "visited": 100},
+        "surrogate": {"rounds": 1, "visited": 100},
         "serving": {"error_budget": 0.1},
         "scoring": {"scale": "1-5"},
     }

@@ -199,9 +199,9 @@ class _InMemory:
     def look_up(self, requests: list[Request], keys: list[str]) -> list[Answer | None]:
         out: list[Answer | None] = []
         for request, key in zip(requests, keys, strict=True):
-            known = self._answers.get(key)
-            usable = known is not None and _serves(known, request)
-            out.append(replace(known, request=request) if known and usable else None)
+            stored = self._answers.get(key)
+            usable = stored is not None and _serves(stored, request)
+            out.append(replace(stored, request=request) if stored and usable else None)
         return out
 
     def add(self, identity: EngineIdentity, answer: Answer, key: str) -> Answer:
@@ -345,8 +345,8 @@ class _Run:
             raise
         keys = answer_keys(self._identity, chunk)
         if chunk:
-            known = self._backend.look_up(chunk, keys)
-            for request, key, answer in zip(chunk, keys, known, strict=True):
+            answers = self._backend.look_up(chunk, keys)
+            for request, key, answer in zip(chunk, keys, answers, strict=True):
                 if answer is not None:
                     self._tally.hits += 1
                     self._ready.append((request, key, answer))

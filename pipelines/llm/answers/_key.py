@@ -130,9 +130,9 @@ def answer_key(identity: EngineIdentity, request: Request) -> str:
 
 def answer_keys(identity: EngineIdentity, requests: Iterable[Request]) -> list[str]:
     """The keys of many requests to one engine, in order."""
-    made = _identity(identity)
+    prefix = _identity(identity)
     sha = hashlib.sha256
-    return [sha(_encode(_call(made, request))).hexdigest() for request in requests]
+    return [sha(_encode(_call(prefix, request))).hexdigest() for request in requests]
 
 
 def canonical_request(request: Request) -> str:

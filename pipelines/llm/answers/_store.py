@@ -230,7 +230,7 @@ class AnswerStore:
             for _, row in file.rows(words, [*values, low, high, limit]):
                 if row:
                     out.append(self._stored(row))
-        return sorted(out, key=lambda one: one.stored_at, reverse=True)[:limit]
+        return sorted(out, key=lambda stored: stored.stored_at, reverse=True)[:limit]
 
     def rows(self) -> Iterator[StoredAnswer]:
         """All committed rows that are what was stored, file by file."""

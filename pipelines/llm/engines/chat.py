@@ -46,8 +46,8 @@ def template_of(tokenizer: Any, template: str | None = None) -> tuple[str, str]:
     """The template that is used, and whose it is: ``given``, ``model`` or ``plain``."""
     if template is not None:
         return template, "given"
-    own = getattr(tokenizer, "chat_template", None)
-    return (own, "model") if isinstance(own, str) else (PLAIN, "plain")
+    default = getattr(tokenizer, "chat_template", None)
+    return (default, "model") if isinstance(default, str) else (PLAIN, "plain")
 
 
 def render_text(tokenizer: Any, messages: Sequence[Message], template: str | None = None) -> str:
@@ -181,13 +181,13 @@ _NAMES: WeakKeyDictionary[Any, list[str]] = WeakKeyDictionary()
 
 
 def _special_names(tokenizer: Any) -> list[str]:
-    found = _NAMES.get(tokenizer)
-    if found is None:
+    special = _NAMES.get(tokenizer)
+    if special is None:
         names = {str(t) for t in getattr(tokenizer, "all_special_tokens", ())}
         added = getattr(tokenizer, "added_tokens_decoder", {}).values()
         names |= {str(token) for token in added if getattr(token, "special", False)}
-        found = _NAMES[tokenizer] = sorted(names, key=len, reverse=True)
-    return found
+        special = _NAMES[tokenizer] = sorted(names, key=len, reverse=True)
+    return special
 
 
 class _Hostile:
@@ -208,9 +208,9 @@ class _Hostile:
     def pieces(self, text: str) -> Iterator[tuple[str, bool]]:
         """Stretches of a rendered text, and whether each is to be read as plain characters."""
         while text:
-            before, found, rest = text.partition(_MARK[0])
-            number, closed, after = rest.partition(_MARK[1])
-            if not (found and closed and number.isdecimal() and int(number) < len(self._names)):
+            before, opening, tail = text.partition(_MARK[0])
+            number, closed, after = tail.partition(_MARK[1])
+            if not (opening and closed and number.isdecimal() and int(number) < len(self._names)):
                 yield text, False
                 return
             if before:

@@ -65,10 +65,10 @@ class Checkpoint:
 
     def tokenizer_digest(self, chat_template: str | None = None) -> str:
         """SHA-256 (hex) over names and bytes of the tokenizer's files, and a given template."""
-        own = self._digest(_TOKENIZER)
+        digest = self._digest(_TOKENIZER)
         if chat_template is None:
-            return own
-        return hashlib.sha256(f"{own}\n{chat_template}".encode()).hexdigest()
+            return digest
+        return hashlib.sha256(f"{digest}\n{chat_template}".encode()).hexdigest()
 
     def copy_tokenizer(self, folder: Path) -> None:
         """Copy the tokenizer's files to another folder."""
@@ -157,14 +157,14 @@ def pinned_model(model: str, home: Path) -> str:
     dataset, _, version = model.partition("@")
     try:
         store = Store(home)
-        found = store.current(dataset) if version == "latest" else store.get(dataset, version)
+        snapshot = store.current(dataset) if version == "latest" else store.get(dataset, version)
     except StoreError as error:
         raise ConfigError(
             "the store has no such model",
             where=f"engine.model is {model}: {error}",
             hint="understudy run --job train_rater",
         ) from None
-    return f"{dataset}@{found.version}"
+    return f"{dataset}@{snapshot.version}"
 
 
 def _fetched(model: str, revision: str) -> Path:

@@ -115,12 +115,12 @@ class OptionTree:
             raise ValueError("an option has no token")
         if len(set(spelled)) != len(spelled):
             raise ValueError("two options have the same tokens")
-        found: dict[Tokens, set[int]] = {}
+        children: dict[Tokens, set[int]] = {}
         for option in spelled:
             for at in range(len(option)):
-                found.setdefault(option[:at], set()).add(option[at])
-        nodes = sorted(found, key=lambda n: (len(n), n))
-        return cls(spelled, tuple(nodes), tuple(tuple(sorted(found[n])) for n in nodes))
+                children.setdefault(option[:at], set()).add(option[at])
+        nodes = sorted(children, key=lambda n: (len(n), n))
+        return cls(spelled, tuple(nodes), tuple(tuple(sorted(children[n])) for n in nodes))
 
     @property
     def one_token(self) -> bool:

@@ -155,17 +155,17 @@ class EngineContract(ABC):
     def test_the_order_of_the_options_moves_no_probability(self) -> None:
         if not self._by_model():
             return
-        there = self.ask(question("How many?", _LONG))[0]
+        forward = self.ask(question("How many?", _LONG))[0]
         back = self.ask(question("How many?", Choice(_LONG.options[::-1])))[0]
-        assert there.probabilities is not None, there
+        assert forward.probabilities is not None, forward
         assert back.probabilities is not None, back
-        pairs = zip(there.probabilities, back.probabilities[::-1], strict=True)
-        assert max(abs(a - b) for a, b in pairs) <= self.tolerance, (there, back)
+        pairs = zip(forward.probabilities, back.probabilities[::-1], strict=True)
+        assert max(abs(a - b) for a, b in pairs) <= self.tolerance, (forward, back)
 
     def test_answers_obey_their_constraint_or_say_that_they_cannot(self) -> None:
         for kind, constraint in CONSTRAINTS.items():
-            wanted = [question(f"Say {n}.", constraint, seed=n) for n in range(4)]
-            for answer in self.ask(*wanted).values():
+            questions = [question(f"Say {n}.", constraint, seed=n) for n in range(4)]
+            for answer in self.ask(*questions).values():
                 if kind not in self.constraints:
                     assert answer.status == "invalid", answer
                     assert answer.detail, answer
@@ -175,8 +175,8 @@ class EngineContract(ABC):
                 assert obeys(constraint, answer.text), answer
 
     def test_free_answers_end_and_count_their_tokens(self) -> None:
-        wanted = [question(f"Tell {n}.", sampling=_short(8)) for n in range(3)]
-        for answer in self.ask(*wanted).values():
+        questions = [question(f"Tell {n}.", sampling=_short(8)) for n in range(3)]
+        for answer in self.ask(*questions).values():
             assert answer.status in ("ok", "truncated"), answer
             assert answer.text is not None, answer
             assert 0 <= answer.completion_tokens <= 8, answer
@@ -195,14 +195,14 @@ class EngineContract(ABC):
 
     def test_a_stop_string_ends_the_answer_and_is_no_part_of_it(self) -> None:
         free = Sampling(temperature=1.0 if self.samples else 0.0, max_tokens=24)
-        whole = self.ask(question("Tell me.", seed=5, sampling=free))[0].text or ""
-        places = [n for n in range(1, len(whole) - 2) if whole[n : n + 2].isascii()]
-        assert places, f"the model wrote nothing to cut: {whole!r}"
-        stop = whole[places[len(places) // 2] :][:2]
+        full = self.ask(question("Tell me.", seed=5, sampling=free))[0].text or ""
+        places = [n for n in range(1, len(full) - 2) if full[n : n + 2].isascii()]
+        assert places, f"the model wrote nothing to cut: {full!r}"
+        stop = full[places[len(places) // 2] :][:2]
         cut = replace(free, stop=("no such words", stop))
         answer = self.ask(question("Tell me.", seed=5, sampling=cut))[0]
         assert answer.status == "ok", answer
-        assert answer.text == whole[: whole.index(stop)], (answer, whole)
+        assert answer.text == full[: full.index(stop)], (answer, full)
 
     def test_seed_and_replicate_decide_what_is_drawn(self) -> None:
         if not self.samples or "regex" not in self.constraints:
@@ -344,15 +344,15 @@ class EngineContract(ABC):
         """Whether a model answers, which knows nothing of seeds, groups and orders."""
         return self.make().identity.engine != "scripted"
 
-    def _close(self, one: Answer, other: Answer) -> None:
+    def _close(self, first: Answer, other: Answer) -> None:
         """Two answers have the same distribution, within the tolerance."""
-        assert (one.probabilities is None) == (other.probabilities is None), (one, other)
-        if one.probabilities is None or other.probabilities is None:
+        assert (first.probabilities is None) == (other.probabilities is None), (first, other)
+        if first.probabilities is None or other.probabilities is None:
             return
-        gap = max(abs(a - b) for a, b in zip(one.probabilities, other.probabilities, strict=True))
-        assert gap <= self.tolerance, (gap, one, other)
-        if one.mass is not None and other.mass is not None:
-            assert abs(one.mass - other.mass) <= self.tolerance, (one, other)
+        gap = max(abs(a - b) for a, b in zip(first.probabilities, other.probabilities, strict=True))
+        assert gap <= self.tolerance, (gap, first, other)
+        if first.mass is not None and other.mass is not None:
+            assert abs(first.mass - other.mass) <= self.tolerance, (first, other)
 
 
 def _short(tokens: int) -> Sampling:

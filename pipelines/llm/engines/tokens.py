@@ -187,11 +187,11 @@ _SPACES: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
 def _begins_with_space(tokenizer: Any) -> bool:
     """Whether the tokenizer puts a space before a text, so that texts don't add up."""
-    known = _SPACES.get(tokenizer)
-    if known is None:
+    prefixed = _SPACES.get(tokenizer)
+    if prefixed is None:
         apart = encode(tokenizer, _ANCHOR) + encode(tokenizer, "5")
-        known = _SPACES[tokenizer] = encode(tokenizer, _ANCHOR + "5") != apart
-    return known
+        prefixed = _SPACES[tokenizer] = encode(tokenizer, _ANCHOR + "5") != apart
+    return prefixed
 
 
 @dataclass(frozen=True, slots=True)

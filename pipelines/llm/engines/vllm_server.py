@@ -200,8 +200,8 @@ def _arguments(
 
 def _variables(key: str) -> dict[str, str]:
     """The environment without settings and secrets of the run; the key is not on a command line."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("UNDERSTUDY_", "OPENAI_"))}
-    return kept | {
+    passed = {k: v for k, v in os.environ.items() if not k.startswith(("UNDERSTUDY_", "OPENAI_"))}
+    return passed | {
         "VLLM_API_KEY": key,
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",

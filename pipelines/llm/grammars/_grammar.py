@@ -95,10 +95,10 @@ class Pattern:
 
     def read(self, text: str) -> dict[str, str] | None:
         """The captures of a sentence, or None if the text is not one."""
-        found = self.compiled.fullmatch(text)
-        if found is None:
+        match = self.compiled.fullmatch(text)
+        if match is None:
             return None
-        groups = found.groupdict()
+        groups = match.groupdict()
         return {self.captures[group]: value for group, value in groups.items() if value is not None}
 
 
@@ -166,7 +166,7 @@ def _field(name: str, node: GrammarNode) -> FormField:
 
     regex = pattern(node).compiled.pattern
     choices = node.alternatives if isinstance(node, ast.SelectNode) else ()
-    texts = [one.value for one in choices if isinstance(one, ast.LiteralNode)]
+    texts = [choice.value for choice in choices if isinstance(choice, ast.LiteralNode)]
     first = node
     while isinstance(first, ast.JoinNode):
         first = first.nodes[0]
@@ -275,11 +275,11 @@ class Grammar:
 
     def read(self, text: str | None) -> dict[str, str]:
         """As :meth:`parse`; AnswerError, quoting its beginning, if the text is no sentence."""
-        found = None if text is None else self.parse(text)
-        if found is None:
+        captures = None if text is None else self.parse(text)
+        if captures is None:
             shown = "nothing" if text is None else repr(text[:_QUOTED])
             raise AnswerError("the reply does not match the grammar", where=self.name, hint=shown)
-        return found
+        return captures
 
     def longest(self, tokenizer: Any = None) -> int:
         """Most tokens that a legal reply can take, the end mark included (count).

@@ -131,8 +131,8 @@ def _word(without: Sequence[str], letters: int, *, first: bool = True) -> Gramma
     for beginning in without:
         tails.setdefault(beginning[0], []).append(beginning[1:])
     others = "".join(c for c in ascii_lowercase if c not in tails) + ("" if first else "'-")
-    rest = RepeatNode(RegexNode("[a-z'-]"), 0, letters - 1)
-    ways = [join(RegexNode(f"[{others}]"), rest)]
+    tail = RepeatNode(RegexNode("[a-z'-]"), 0, letters - 1)
+    ways = [join(RegexNode(f"[{others}]"), tail)]
     ways += [
         join(letter, RepeatNode(_word(left, letters - 1, first=False), 0, 1))
         for letter, left in sorted(tails.items())

@@ -109,17 +109,17 @@ class PersonaGrammar(Grammar):
 
     def record(self, reply: str | None) -> PersonaRecord:
         """Read a reply; AnswerError if it is no sentence of the grammar."""
-        found = {key: json.loads(f'"{value}"') for key, value in self.read(reply).items()}
+        fields = {key: json.loads(f'"{value}"') for key, value in self.read(reply).items()}
         held = {"like": [], "dislike": [], "neutral": []}  # type: dict[str, list[str]]
-        for key, value in found.items():
+        for key, value in fields.items():
             if key.startswith(_GENRE):
                 held[value].append(key.removeprefix(_GENRE))
-        who = {k: v for k, v in found.items() if k in ("name", "age", "gender", "job", "hobby")}
+        who = {k: v for k, v in fields.items() if k in ("name", "age", "gender", "job", "hobby")}
         return PersonaRecord(
             likes=tuple(sorted(held["like"])),
             dislikes=tuple(sorted(held["dislike"])),
-            portrait=found["portrait"],
-            taste=found["taste"],
+            portrait=fields["portrait"],
+            taste=fields["taste"],
             who=who,
         )
 

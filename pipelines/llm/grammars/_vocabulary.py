@@ -45,12 +45,12 @@ def vocabulary(tokenizer: Any) -> Vocabulary:
     if isinstance(tokenizer, Vocabulary):
         return tokenizer
     try:
-        known = _CACHE.get(tokenizer)
-        if known is None:
-            known = _CACHE[tokenizer] = _read(tokenizer)
+        cached = _CACHE.get(tokenizer)
+        if cached is None:
+            cached = _CACHE[tokenizer] = _read(tokenizer)
     except TypeError:  # not every tokenizer object can be kept weakly
         return _read(tokenizer)
-    return known
+    return cached
 
 
 def _read(tokenizer: Any) -> Vocabulary:

@@ -47,13 +47,13 @@ class StoredModel:
         """Compare every file with its digest; IntegrityError if one is missing or differs."""
         for name, expected in self.files.items():
             try:
-                found = sha256_of(self.folder / name)
+                digest = sha256_of(self.folder / name)
             except OSError:
-                found = "missing"
-            if found != expected:
+                digest = "missing"
+            if digest != expected:
                 raise IntegrityError(
                     "a file of the model is not the one that was fetched",
-                    where=f"{self.folder / name}: {found[:16]}, not {expected[:16]}",
+                    where=f"{self.folder / name}: {digest[:16]}, not {expected[:16]}",
                     hint=f"understudy models rm {self.name}, then get it again",
                 )
 
@@ -79,11 +79,11 @@ class ModelFolder:
             record = orjson.loads((folder / _RECORD).read_bytes())
             return StoredModel(folder=folder, **record)
         except FileNotFoundError:
-            known = [p.parent.name for p in self.root.glob(f"*/{_RECORD}")]
+            names = [p.parent.name for p in self.root.glob(f"*/{_RECORD}")]
             raise ConfigError(
                 f"no model is stored under the name {name}",
                 where=str(self.root),
-                hint=nearest(name, known) if known else f"understudy models get {name}",
+                hint=nearest(name, names) if names else f"understudy models get {name}",
             ) from None
         except (OSError, orjson.JSONDecodeError, TypeError) as error:
             raise IntegrityError(

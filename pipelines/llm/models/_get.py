@@ -30,20 +30,19 @@ from pipelines.llm.models._folder import ModelFolder, StoredModel, check_name, s
 from pipelines.llm.models._published import PUBLISHED, PublishedModel, Wheel
 from pipelines.progress import advance, listened
 
-#: Entries of the configuration that name the program or the file, not the model: without them
-#: two machines that convert one file get one digest.
+#: Entries of the configuration that name the file, not the model: without them two machines that
+#: convert one file get one digest.
 _INCIDENTAL = (
     "_from_model_config",
     "_name_or_path",
     "is_local",
     "local_files_only",
     "quantization_config",
-    "transformers_version",
 )
 
 
 def convert_gguf(file: Path, folder: Path) -> str:
-    """Write the checkpoint that a GGUF file holds, in float32.
+    """Write the checkpoint that a GGUF file holds, in bfloat16.
 
     The file is of an architecture that transformers reads. An empty folder gets
     ``model.safetensors``, the configuration and the tokenizer with its chat template. Returns the
@@ -90,18 +89,25 @@ def _quantisation(file: Path) -> str:
 def _load(file: Path) -> tuple[Any, Any]:
     """The model without its quantisation entry, and the tokenizer."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     place, name = str(file.parent), file.name
     tokenizer = AutoTokenizer.from_pretrained(place, gguf_file=name, local_files_only=True)
     model = AutoModelForCausalLM.from_pretrained(
-        place, gguf_file=name, dtype=torch.float32, local_files_only=True
+        place,
+        gguf_file=name,
+        quantization_config=GgufConfig(dequantize=True),
+        dtype=torch.bfloat16,
+        local_files_only=True,
     )
     # transformers refuses to save a model that is marked as quantised. It isn't any more.
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
-    plain = type(model)(model.config)
-    plain.load_state_dict(model.state_dict())
+    with torch.device("meta"):
+        plain = type(model)(model.config)
+    # The tensors are handed over, not copied: a model fills the memory once.
+    plain.load_state_dict(model.state_dict(), assign=True)
+    plain.tie_weights()
     plain.generation_config = model.generation_config
     return plain, tokenizer
 

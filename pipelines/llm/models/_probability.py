@@ -40,9 +40,9 @@ class TextScorer:
                 # Padded behind: a causal model does not see it.
                 ids = torch.tensor([row + [begin] * (longest - len(row)) for row in part])
                 logs = model(ids).logits[:, :-1].log_softmax(-1)
-                found = logs.gather(2, ids[:, 1:, None])[..., 0]
+                logprobs = logs.gather(2, ids[:, 1:, None])[..., 0]
                 out += [
-                    float(-found[n, : len(row) - 1].mean()) if len(row) > 1 else float("inf")
+                    float(-logprobs[n, : len(row) - 1].mean()) if len(row) > 1 else float("inf")
                     for n, row in enumerate(part)
                 ]
         return out

@@ -103,10 +103,10 @@ class Asker:
         answered = failed = 0
         while True:
             longer: list[Place] = []
-            asked = (self._request(book, p, constraint, sampling, ratings, seed) for p in places)
+            requests = (self._request(book, p, constraint, sampling, ratings, seed) for p in places)
             for request, key, answer in ask(
                 self.engine,
-                asked,
+                requests,
                 self.store,
                 serving=serving,
                 tally=self.tally,

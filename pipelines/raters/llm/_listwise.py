@@ -154,12 +154,12 @@ class ListwiseRater(ModelRater):
         codes, answer = np.unique(code, return_inverse=True)
         status = np.full(len(codes), "engine_error", dtype=object)
         keys, notes = np.full((2, len(codes)), None, dtype=object)
-        found: dict[int, Floats] = {}
+        rated: dict[int, Floats] = {}
         for row, key, state, note, ratings in self._answers(personas, codes):
             status[row], keys[row], notes[row] = state, key, note
             if ratings is not None:
-                found[row] = ratings
-        return self._batch(items, what, entry, answer, codes, status, keys, notes, found)
+                rated[row] = ratings
+        return self._batch(items, what, entry, answer, codes, status, keys, notes, rated)
 
     def requests(
         self,
@@ -172,9 +172,9 @@ class ListwiseRater(ModelRater):
         """Requests of :meth:`rate` in order, before any is repeated shorter."""
         who, what = self._pairs(personas, items, pairs)
         codes = np.unique(self._asked(who, items, what)[1])
-        for grammar, sampling, asked, _ in self._by_size(codes):
+        for grammar, sampling, set_pairs, _ in self._by_size(codes):
             yield from self._asker.requests(
-                _Book(self, personas), asked, grammar.constraint, sampling
+                _Book(self, personas), set_pairs, grammar.constraint, sampling
             )
 
     def metadata(self) -> dict[str, Any]:
@@ -220,9 +220,9 @@ class ListwiseRater(ModelRater):
     def _asked(self, who: Ints, items: pl.DataFrame, what: Ints) -> tuple[Ints, Ints]:
         """Row and code (set and persona) of every set of every pair's product."""
         place = positions(items["item_id"], self._sets.items)[what]
-        known = np.flatnonzero(place >= 0)
-        of = self._sets.of[place[known]]
-        entry = np.repeat(known, np.diff(of.indptr))
+        in_sets = np.flatnonzero(place >= 0)
+        of = self._sets.of[place[in_sets]]
+        entry = np.repeat(in_sets, np.diff(of.indptr))
         return entry, of.indices.astype(np.int64) << 32 | who[entry]
 
     def _by_size(self, codes: Ints) -> Iterator[tuple[Grammar, Sampling, Pairs, Ints]]:
@@ -230,13 +230,13 @@ class ListwiseRater(ModelRater):
         sets, people = codes >> 32, codes & 0xFFFFFFFF
         sizes = self._sets.sizes[sets].astype(np.int64)
         tokenizer = self._asker.tokenizer
-        known = None if tokenizer is None else vocabulary(tokenizer)
+        vocab = None if tokenizer is None else vocabulary(tokenizer)
         low, high = round(self.scale.low), round(self.scale.high)
         for size in np.unique(sizes).tolist():
             rows = np.flatnonzero(sizes == size)
             grammar = _grammar(size, low, high)
-            grammar.check(known)
-            sampling = Sampling(temperature=self._temperature, max_tokens=grammar.longest(known))
+            grammar.check(vocab)
+            sampling = Sampling(temperature=self._temperature, max_tokens=grammar.longest(vocab))
             yield grammar, sampling, np.stack([sets[rows], people[rows]], axis=1), rows
 
     def _answers(
@@ -245,9 +245,9 @@ class ListwiseRater(ModelRater):
         """Row, key, status, note and ratings in the order of the shelf, of each set and persona."""
         book = _Book(self, personas)
         with self._lock:
-            for grammar, sampling, asked, rows in self._by_size(codes):
+            for grammar, sampling, set_pairs, rows in self._by_size(codes):
                 for place, key, answer, note in self._asker.rows(
-                    book, asked, grammar.constraint, sampling, seed=self._seed
+                    book, set_pairs, grammar.constraint, sampling, seed=self._seed
                 ):
                     row, state = int(rows[place.row]), str(answer.status)
                     read = grammar.parse(answer.text or "") if state == OK else None
@@ -266,7 +266,7 @@ class ListwiseRater(ModelRater):
         status: np.ndarray,
         keys: np.ndarray,
         notes: np.ndarray,
-        found: dict[int, Floats],
+        rated: dict[int, Floats],
     ) -> RatingBatch:
         """Ratings of pairs from those of the sets that their products are in."""
         size, width = len(what), len(self.scale)
@@ -286,7 +286,7 @@ class ListwiseRater(ModelRater):
             for row in rows.tolist():
                 used[row] += [keys[number]] if keys[number] else []
                 said[row] += [notes[number]] if notes[number] else []
-            ratings = found.get(number)
+            ratings = rated.get(number)
             if ratings is None:
                 state[rows] = np.where(state[rows] == OK, status[number], state[rows])
                 continue
@@ -303,8 +303,8 @@ class ListwiseRater(ModelRater):
             self.scale,
             total,
             state.tolist(),
-            ["+".join(one) or None for one in used],
-            ["; ".join(dict.fromkeys(one)) or None for one in said],
+            ["+".join(row_keys) or None for row_keys in used],
+            ["; ".join(dict.fromkeys(row_notes)) or None for row_notes in said],
             prompt_version=RATING_PROMPT_VERSION,
         )
 

@@ -181,11 +181,11 @@ class PromptBook:
         past = self._past.get(row["persona_id"], [])
         shown, unknown = [], 0
         for item_id, rating, scale in past[max(0, len(past) - self._most) :]:
-            one = self._catalogue.past(item_id, rating, scale_named(scale))
-            if one is None:
+            entry = self._catalogue.past(item_id, rating, scale_named(scale))
+            if entry is None:
                 unknown += 1
             else:
-                shown.append(one)
+                shown.append(entry)
         return _About(row, tuple(shown), unknown, Counter(item_id for item_id, _, _ in past))
 
     def _block(self, item: int, words: int | None) -> str:

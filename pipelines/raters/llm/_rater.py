@@ -45,19 +45,19 @@ def item_means(
     for column, count, scale, _ in reversed(PUBLIC_MEANS):
         if column in items.columns:
             counted = pl.col(count).fill_null(1) > 0 if count in items.columns else pl.lit(True)
-            own = items.select(pl.when(counted).then(pl.col(column).cast(pl.Float64)))
-            values = own.to_series().to_numpy()
-            known = scale.covers(values)
-            out[known] = rescale(values[known], scale, target)
+            means = items.select(pl.when(counted).then(pl.col(column).cast(pl.Float64)))
+            values = means.to_series().to_numpy()
+            valid = scale.covers(values)
+            out[valid] = rescale(values[valid], scale, target)
     if item_stats is not None:
         rated = item_stats.filter(pl.col("train_ratings") > 0)
-        found = items.select("item_id").join(
+        train_means = items.select("item_id").join(
             rated.select("item_id", "train_mean_rating"),
             on="item_id",
             how="left",
             maintain_order="left",
         )
-        values = found["train_mean_rating"].cast(pl.Float64).to_numpy()
+        values = train_means["train_mean_rating"].cast(pl.Float64).to_numpy()
         out = np.where(np.isnan(values), out, rescale(values, source, target))
     return out
 
@@ -259,42 +259,42 @@ class LLMRater(ModelRater):
             )
         with self._lock:
             if self.style.question == "scale":
-                found = self._answers(book, pairs)
-                probabilities = found.shares
+                answers = self._answers(book, pairs)
+                probabilities = answers.shares
             else:
-                liking, found = self._liking(book, personas, pairs)
+                liking, answers = self._liking(book, personas, pairs)
                 probabilities = rating_shares(liking, self.scale)
                 for row in np.flatnonzero(np.isnan(liking)):
-                    if found.status[row] == OK:
-                        found.status[row] = "engine_error"
-                        found.notes[row] = "an answer that its liking depends on failed"
-        known = ~np.isnan(probabilities[:, 0])
-        if self._calibration is not None and known.any():
-            probabilities[known] = self._calibration(probabilities[known])
+                    if answers.status[row] == OK:
+                        answers.status[row] = "engine_error"
+                        answers.notes[row] = "an answer that its liking depends on failed"
+        answered = ~np.isnan(probabilities[:, 0])
+        if self._calibration is not None and answered.any():
+            probabilities[answered] = self._calibration(probabilities[answered])
         return RatingBatch(
             self.scale,
             probabilities,
-            found.status,
-            found.keys,
-            found.notes,
+            answers.status,
+            answers.keys,
+            answers.notes,
             prompt_version=RATING_PROMPT_VERSION,
         )
 
     def _answers(self, book: PromptBook, pairs: Pairs) -> _Answers:
         """The model's answer to each pair."""
-        found = _Answers.of(len(pairs), len(self._options))
+        answers = _Answers.of(len(pairs), len(self._options))
         for place, key, answer, note in self._asker.rows(
             book, pairs, Choice(self._options), Sampling()
         ):
             row = place.row
             self._cut += place.step > 0
-            found.status[row], found.keys[row], found.notes[row] = answer.status, key, note
+            answers.status[row], answers.keys[row], answers.notes[row] = answer.status, key, note
             if answer.status == OK and answer.probabilities is not None:
                 shares = np.asarray(answer.probabilities, dtype=np.float64)
-                found.shares[row] = shares / shares.sum()
+                answers.shares[row] = shares / shares.sum()
                 if answer.mass is not None:
                     self._mass = (self._mass[0] + answer.mass, self._mass[1] + 1)
-        return found
+        return answers
 
     def _liking(
         self, book: PromptBook, personas: pl.DataFrame, pairs: Pairs
@@ -305,15 +305,15 @@ class LLMRater(ModelRater):
         person's level already.
         """
         if self.style.question == "like":
-            found = self._answers(book, pairs)
-            return found.log_odds() - self._level(personas)[pairs[:, 0]], found
-        total, found = np.zeros(len(pairs)), _Answers.of(len(pairs), 2)
+            answers = self._answers(book, pairs)
+            return answers.log_odds() - self._level(personas)[pairs[:, 0]], answers
+        total, answers = np.zeros(len(pairs)), _Answers.of(len(pairs), 2)
         anchors = self._anchors[:: len(self._anchors) // _COMPARED or 1][:_COMPARED]
         for number, anchor in enumerate(anchors):
             book.against = (anchor, number % 2 == 1)
-            found = self._answers(book, pairs)
-            total += found.log_odds() * (-1.0 if number % 2 else 1.0)
-        return total / len(anchors), found
+            answers = self._answers(book, pairs)
+            total += answers.log_odds() * (-1.0 if number % 2 else 1.0)
+        return total / len(anchors), answers
 
     def _level(self, personas: pl.DataFrame) -> Floats:
         """Mean log odds of a yes over the anchors, of shape (personas,)."""
@@ -325,8 +325,8 @@ class LLMRater(ModelRater):
             who = personas[list(first.values())]
             pairs = all_pairs(len(first), anchors.height)
             odds = self._answers(self._book(who, anchors, None), pairs).log_odds()
-            for text, own in zip(first, odds.reshape(len(first), -1), strict=True):
-                answered = own[~np.isnan(own)]
+            for text, persona_odds in zip(first, odds.reshape(len(first), -1), strict=True):
+                answered = persona_odds[~np.isnan(persona_odds)]
                 if len(answered):
                     self._levels[text] = float(answered.mean())
         return np.array([self._levels.get(text, np.nan) for text in texts])
@@ -357,9 +357,9 @@ class LLMRater(ModelRater):
         from pipelines.llm.grammars import prose, vocabulary
 
         grammar = prose()
-        known = None if self._asker.tokenizer is None else vocabulary(self._asker.tokenizer)
-        grammar.check(known)
-        sampling = Sampling(temperature=temperature, max_tokens=grammar.longest(known))
+        vocab = None if self._asker.tokenizer is None else vocabulary(self._asker.tokenizer)
+        grammar.check(vocab)
+        sampling = Sampling(temperature=temperature, max_tokens=grammar.longest(vocab))
         ratings = np.asarray(ratings, dtype=np.float64)
         rows: list[tuple[str | None, str, str | None, str | None]]
         rows = [(None, "invalid", None, "there is no rating to explain")] * len(pairs)

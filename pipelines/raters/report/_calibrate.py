@@ -101,26 +101,26 @@ def read_calibration(file: Path, scale: str) -> Calibration:
     Raises ConfigError if the file is none, or of another scale.
     """
     try:
-        found = orjson.loads(file.read_bytes())
-        knots = tuple((np.array(x, np.float64), np.array(y, np.float64)) for x, y in found["knots"])
-        made = Calibration(
-            found["kind"],
-            float(found["temperature"]),
+        raw = orjson.loads(file.read_bytes())
+        knots = tuple((np.array(x, np.float64), np.array(y, np.float64)) for x, y in raw["knots"])
+        fitted = Calibration(
+            raw["kind"],
+            float(raw["temperature"]),
             knots,
-            nll=found["cross_validated_nll"],
-            ratings=int(found["ratings"]),
+            nll=raw["cross_validated_nll"],
+            ratings=int(raw["ratings"]),
         )
-        of = found["scale"]
+        of = raw["scale"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError("the calibration can't be read", where=f"{file}: {error}") from None
-    whole = len(made.knots) == len(SCALES[of]) - 1 if made.kind == "isotonic" else True
-    if of != scale or made.kind not in ("none", "temperature", "isotonic") or not whole:
+    complete = len(fitted.knots) == len(SCALES[of]) - 1 if fitted.kind == "isotonic" else True
+    if of != scale or fitted.kind not in ("none", "temperature", "isotonic") or not complete:
         raise ConfigError(
             "the calibration does not fit the scale",
             where=f"{file} is of {of}, scoring.scale is {scale}",
             hint="set scoring.scale to the calibration's, or scoring.calibration to none",
         )
-    return made
+    return fitted
 
 
 def fit_calibration(
@@ -170,12 +170,12 @@ def _fit(kind: Kind, p: Floats, y: Ints, baseline: Floats) -> Calibration:
     if kind == "temperature":
         from scipy.optimize import minimize_scalar
 
-        found = minimize_scalar(
+        optimum = minimize_scalar(
             lambda log: float(_losses(_tempered(p, float(np.exp(log))), y).mean()),
             bounds=tuple(np.log(_RANGE)),
             method="bounded",
         )
-        return Calibration(kind, float(np.exp(found.x)))
+        return Calibration(kind, float(np.exp(optimum.x)))
     if kind == "isotonic":
         from sklearn.isotonic import IsotonicRegression
 

@@ -111,11 +111,11 @@ def consistency(
         [_replicate(rater, n, people, items, place, seed) for n in range(_REPLICATES)]
     )
     ok = np.isfinite(scores).all(axis=0)
-    found = pairs.with_columns(
+    scored = pairs.with_columns(
         *(pl.Series(f"r{n}", scores[n]) for n in range(_REPLICATES)), ok=pl.Series(ok)
     )
     within = (
-        rows.join(found.filter("ok"), on=["persona_id", "item_id"])
+        rows.join(scored.filter("ok"), on=["persona_id", "item_id"])
         .group_by("persona_id", "category_id")
         .agg(pl.col(f"r{n}").std(ddof=0) for n in range(_REPLICATES))
         .select(pl.mean_horizontal(f"r{n}" for n in range(_REPLICATES)).mean())
@@ -154,11 +154,11 @@ def _replicate(
 ) -> Floats:
     """Scores of a replicate, of shape (pairs,); NaN where there is none."""
     if isinstance(rater, EnsembleRater):
-        own = [
+        members = [
             _replicate(r, number, personas, items, pairs, seed + n)
             for n, r in enumerate(rater.raters)
         ]
-        return np.asarray(np.mean(own, axis=0))
+        return np.asarray(np.mean(members, axis=0))
     if isinstance(rater, ListwiseRater):
         return rater.replicate(number).rate(personas, items, pairs=pairs).expected
     who, what = hash_ids(personas["persona_id"]), hash_ids(items["item_id"])

@@ -52,9 +52,9 @@ class People:
 
     def truth(self, chosen: npt.NDArray[np.bool_] | None = None) -> HeldOut:
         """The ratings to predict, or those of a mask; users are numbered without gaps."""
-        kept = np.ones(len(self.held_out), dtype=np.bool_) if chosen is None else chosen
-        user = np.unique(self.held_out.user[kept], return_inverse=True)[1]
-        return HeldOut(user.astype(np.int64), self.held_out.rating[kept], self.scale)
+        mask = np.ones(len(self.held_out), dtype=np.bool_) if chosen is None else chosen
+        user = np.unique(self.held_out.user[mask], return_inverse=True)[1]
+        return HeldOut(user.astype(np.int64), self.held_out.rating[mask], self.scale)
 
     def first(self, most: int | None) -> npt.NDArray[np.bool_]:
         """Mask of as many whole users' ratings as `most` allows, but of one user at least."""
@@ -124,8 +124,8 @@ def time_split(
     sides = splits.group_by("user_id").agg(pl.col("split").n_unique())
     if (sides["split"] < 2).all():
         return None
-    whole = items.select("item_id").join(stats, on="item_id", how="left", maintain_order="left")
-    return whole.with_columns(pl.col("train_ratings").fill_null(0)), splits
+    filled = items.select("item_id").join(stats, on="item_id", how="left", maintain_order="left")
+    return filled.with_columns(pl.col("train_ratings").fill_null(0)), splits
 
 
 def persona_rows(users: list[str], traits: pl.DataFrame | None) -> pl.DataFrame:
@@ -137,15 +137,15 @@ def persona_rows(users: list[str], traits: pl.DataFrame | None) -> pl.DataFrame:
     frame = pl.DataFrame({"persona_id": users}, schema={"persona_id": pl.String})
     columns = ("age_band", "gender", "occupation")
     if traits is None:
-        known = frame.with_columns(pl.lit(None, dtype=pl.String).alias(c) for c in columns)
+        persons = frame.with_columns(pl.lit(None, dtype=pl.String).alias(c) for c in columns)
     else:
-        known = frame.join(
+        persons = frame.join(
             traits.select(pl.col("user_id").alias("persona_id"), *columns),
             on="persona_id",
             how="left",
             maintain_order="left",
         )
-    known = known.with_columns(
+    persons = persons.with_columns(
         pl.col("gender").replace_strict(_GENDERS, default=None, return_dtype=pl.String)
     )
     noun = pl.col("gender").replace_strict(_NOUNS, default="person", return_dtype=pl.String)
@@ -158,7 +158,7 @@ def persona_rows(users: list[str], traits: pl.DataFrame | None) -> pl.DataFrame:
     )
     anything = pl.any_horizontal(pl.col(*columns).is_not_null())
     empty = pl.lit([], dtype=pl.List(pl.String))
-    return known.select(
+    return persons.select(
         "persona_id",
         pl.lit("people").alias("cohort"),
         pl.lit(HUMAN).alias("origin"),
@@ -229,18 +229,18 @@ def _nearest(scale: RatingScale, target: RatingScale) -> Floats:
 
 def _histories(people: People, users: list[str], rater: Rater) -> pl.DataFrame:
     train = people.train
-    wanted = set(users)
-    who = np.array([u in wanted for u in train.users], dtype=np.bool_)
-    kept = who[train.user]
+    user_set = set(users)
+    who = np.array([u in user_set for u in train.users], dtype=np.bool_)
+    selected = who[train.user]
     ids = people.items["item_id"]
-    stars = train.rating[kept]
+    stars = train.rating[selected]
     # A prompt shows answers of the scale; the model of the statistical rater takes any number.
     exact = isinstance(rater, StatisticalRater)
     convert = rescale if exact else to_answers
     return pl.DataFrame(
         {
-            "persona_id": pl.Series(train.users, dtype=pl.String).gather(train.user[kept]),
-            "item_id": ids.gather(train.item[kept]),
+            "persona_id": pl.Series(train.users, dtype=pl.String).gather(train.user[selected]),
+            "item_id": ids.gather(train.item[selected]),
             "rating": np.asarray(convert(stars, people.scale, rater.scale), dtype=np.float64),
         }
     )

@@ -47,10 +47,10 @@ class Drawn:
     @property
     def interval(self) -> tuple[float, float]:
         """95 % interval: the value plus or minus 1.96 standard errors; NaN without draws."""
-        known = self.draws[np.isfinite(self.draws)]
-        if len(known) < 2 or not np.isfinite(self.value):
+        finite = self.draws[np.isfinite(self.draws)]
+        if len(finite) < 2 or not np.isfinite(self.value):
             return float("nan"), float("nan")
-        margin = 1.96 * float(known.std())
+        margin = 1.96 * float(finite.std())
         return self.value - margin, self.value + margin
 
     def over(self, other: Drawn) -> tuple[float, float, float]:
@@ -60,10 +60,10 @@ class Drawn:
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = self.draws / other.draws
             value = float(np.float64(self.value) / other.value)
-        known = ratio[np.isfinite(ratio)]
-        if len(known) < 2:
+        finite = ratio[np.isfinite(ratio)]
+        if len(finite) < 2:
             return value, float("nan"), float("nan")
-        low, high = np.quantile(known, [0.025, 0.975])
+        low, high = np.quantile(finite, [0.025, 0.975])
         return value, float(low), float(high)
 
 
@@ -119,8 +119,8 @@ class Lists:
             return Drawn.none(f"{enough} lists with {needed}; at least {_MIN_LISTS} are needed")
         grouped = np.zeros((self.weights.shape[1], sums.shape[1]))
         np.add.at(grouped, self.group, sums)
-        whole = figure(grouped.sum(axis=0, keepdims=True))
-        return Drawn(float(whole[0]), np.asarray(figure(self.weights @ grouped)))
+        overall = figure(grouped.sum(axis=0, keepdims=True))
+        return Drawn(float(overall[0]), np.asarray(figure(self.weights @ grouped)))
 
 
 @dataclass(frozen=True)
@@ -147,24 +147,24 @@ def variance_shares(expected: Floats, within: Floats, *, passes: int = 20) -> Va
     >>> variance_shares(table, np.zeros((2, 2))).interaction
     1.0
     """
-    there = ~np.isnan(expected)
-    count = int(there.sum())
-    by_row, by_column = np.maximum(there.sum(axis=1), 1), np.maximum(there.sum(axis=0), 1)
-    rest = np.where(there, expected - np.nanmean(expected), 0.0)
+    observed = ~np.isnan(expected)
+    count = int(observed.sum())
+    by_row, by_column = np.maximum(observed.sum(axis=1), 1), np.maximum(observed.sum(axis=0), 1)
+    residual = np.where(observed, expected - np.nanmean(expected), 0.0)
     person, item = np.zeros(len(expected)), np.zeros(expected.shape[1])
     complete = count == expected.size
     for _ in range(1 if complete else passes):
-        step = rest.sum(axis=1) / by_row
-        rest, person = np.where(there, rest - step[:, None], 0.0), person + step
-        step = rest.sum(axis=0) / by_column
-        rest, item = np.where(there, rest - step, 0.0), item + step
-    free = count - (0 if complete else int((by_row > 0).sum() + there.any(axis=0).sum() - 1))
+        step = residual.sum(axis=1) / by_row
+        residual, person = np.where(observed, residual - step[:, None], 0.0), person + step
+        step = residual.sum(axis=0) / by_column
+        residual, item = np.where(observed, residual - step, 0.0), item + step
+    free = count - (0 if complete else int((by_row > 0).sum() + observed.any(axis=0).sum() - 1))
     parts = np.array(
         [
             by_row @ person**2 / count,
-            there.sum(axis=0) @ item**2 / count,
-            (rest**2).sum() / max(free, 1),
-            float(within[there].mean()),
+            observed.sum(axis=0) @ item**2 / count,
+            (residual**2).sum() / max(free, 1),
+            float(within[observed].mean()),
         ]
     )
     total = float(parts.sum())
@@ -204,16 +204,16 @@ def _halves(
     user: Ints, item: Ints, surplus: Floats, half: Ints, genres: Floats, people: int
 ) -> Floats:
     """Sums per user of n, ab, a, b over genres, for its own halves and against the next user."""
-    means, there = [], []
+    means, enough = [], []
     for side in (0, 1):
-        kept = half == side
-        total, count = _by_genre(user[kept], item[kept], surplus[kept], genres, people)
+        rows = half == side
+        total, count = _by_genre(user[rows], item[rows], surplus[rows], genres, people)
         means.append(total / np.maximum(count, 1))
-        there.append(count >= _MIN_HALF)
+        enough.append(count >= _MIN_HALF)
     out = []
     for shift in (0, 1):
         a, b = means[0], np.roll(means[1], shift, axis=0)
-        both = (there[0] & np.roll(there[1], shift, axis=0)).astype(np.float64)
+        both = (enough[0] & np.roll(enough[1], shift, axis=0)).astype(np.float64)
         out += [both.sum(1), (both * a * b).sum(1), (both * a).sum(1), (both * b).sum(1)]
     return np.stack(out, axis=1)
 
@@ -269,18 +269,18 @@ def taste_shares(lists: Lists, features: Floats, groups: Sequence[Ints]) -> dict
         return dict.fromkeys(("leniency", "taste", "item", "rest"), leniency)
     taste = lists.drawn(sums, lambda s: shares(s)[:, 1:].sum(axis=1), needed)
     item = _item_share(lists)
-    rest = Drawn(
+    remainder = Drawn(
         1.0 - leniency.value - taste.value - item.value,
         1.0 - leniency.draws - taste.draws - item.draws,
     )
-    return {"leniency": leniency, "taste": taste, "item": item, "rest": rest}
+    return {"leniency": leniency, "taste": taste, "item": item, "rest": remainder}
 
 
 def _item_share(lists: Lists) -> Drawn:
     """Share of the variance between items: products of ratings of one item by different raters."""
     key = lists.item * lists.weights.shape[1] + lists.group[lists.user]
-    own, cell = np.unique(key, return_inverse=True)
-    item_of = own // lists.weights.shape[1]
+    keys, cell = np.unique(key, return_inverse=True)
+    item_of = keys // lists.weights.shape[1]
 
     def apart(value: Floats) -> Floats:
         """Sum of products of two raters' values, by item."""
@@ -319,8 +319,8 @@ def liked_gap(
     out: list[Drawn] = []
     for value in (lists.rating, usual):
         means, counts = [], []
-        for kept in (liked & ~disliked, disliked & ~liked):
-            rows = kept & np.isfinite(value)
+        for chosen in (liked & ~disliked, disliked & ~liked):
+            rows = chosen & np.isfinite(value)
             counts.append(np.bincount(lists.user[rows], minlength=size))
             total = np.bincount(lists.user[rows], value[rows], minlength=size)
             means.append(total / np.maximum(counts[-1], 1))
@@ -334,12 +334,12 @@ def liked_gap(
 def moments(lists: Lists) -> dict[str, tuple[Floats, Drawn, Drawn]]:
     """Users' means and standard deviations: values, their mean and their spread.
 
-    By name (``mean``, ``spread``): the values of lists long enough, of shape (kept,), the mean over
+    By name (``mean``, ``spread``): the values of lists long enough, of shape (long,), the mean over
     lists and the standard deviation between them.
     """
     size = len(lists.group)
     count = np.bincount(lists.user, minlength=size)
-    kept = count >= _MIN_RATINGS
+    enough = count >= _MIN_RATINGS
     mean = np.bincount(lists.user, lists.rating, minlength=size) / np.maximum(count, 1)
     square = np.bincount(lists.user, (lists.rating - mean[lists.user]) ** 2, minlength=size)
     spread = np.sqrt(square / np.maximum(count - 1, 1))
@@ -349,10 +349,10 @@ def moments(lists: Lists) -> dict[str, tuple[Floats, Drawn, Drawn]]:
 
     out: dict[str, tuple[Floats, Drawn, Drawn]] = {}
     for name, value in (("mean", mean), ("spread", spread)):
-        sums = np.stack([kept, kept * value, kept * value**2], axis=1).astype(float)
+        sums = np.stack([enough, enough * value, enough * value**2], axis=1).astype(float)
         needed = f"{_MIN_RATINGS} ratings"
         centre, between = (lists.drawn(sums, figure, needed) for figure in (_ratio, deviation))
-        out[name] = (value[kept], centre, between)
+        out[name] = (value[enough], centre, between)
     return out
 
 
@@ -428,17 +428,17 @@ def headroom_by_person(expected: Floats, *, size: int = 10) -> Floats:
     >>> headroom_by_person(np.array([[5.0, 1.0], [1.0, 5.0]]), size=1).tolist()
     [[5.0, 5.0, 3.0], [5.0, 1.0, 3.0]]
     """
-    there = ~np.isnan(expected)
-    size = min(size, int(there.sum(axis=1).min()))
-    own = np.partition(np.where(there, expected, -np.inf), -size, axis=1)[:, -size:]
+    rated = ~np.isnan(expected)
+    size = min(size, int(rated.sum(axis=1).min()))
+    best = np.partition(np.where(rated, expected, -np.inf), -size, axis=1)[:, -size:]
     mean = np.nanmean(expected, axis=1)
-    surplus = np.where(there, expected - mean[:, None], 0.0).sum(axis=0)
-    usual = np.where(there.any(axis=0), surplus / np.maximum(there.sum(axis=0), 1), -np.inf)
+    surplus = np.where(rated, expected - mean[:, None], 0.0).sum(axis=0)
+    usual = np.where(rated.any(axis=0), surplus / np.maximum(rated.sum(axis=0), 1), -np.inf)
     order = np.argsort(-usual, kind="stable")
-    rank = np.cumsum(there[:, order], axis=1)
-    first = (rank <= size) & there[:, order]
+    rank = np.cumsum(rated[:, order], axis=1)
+    first = (rank <= size) & rated[:, order]
     common = np.where(first, np.nan_to_num(expected[:, order]), 0.0).sum(axis=1) / size
-    return np.stack([own.mean(axis=1), common, mean], axis=1)
+    return np.stack([best.mean(axis=1), common, mean], axis=1)
 
 
 def ks_distance(first: Floats, second: Floats) -> float:

@@ -170,9 +170,9 @@ def population_report(
     rows: dict[str, dict[str, Any]] = {}
     missing: dict[str, dict[str, str]] = {}
 
-    def add(name: str, own: Drawn, human: Drawn | None, control: Drawn | None = None) -> None:
-        rows[name] = _row(name, own, human, control)
-        reasons = {"personas": own.missing, "people": human.missing if human else ""}
+    def add(name: str, figure: Drawn, human: Drawn | None, control: Drawn | None = None) -> None:
+        rows[name] = _row(name, figure, human, control)
+        reasons = {"personas": figure.missing, "people": human.missing if human else ""}
         if any(reasons.values()):
             missing[name] = {side: reason for side, reason in reasons.items() if reason}
 
@@ -187,10 +187,10 @@ def population_report(
     ):
         add(name, shares[part], human[part], chance[part] if part == "taste" else None)
     has = (rater.catalogue.shares > 0).astype(np.float64)
-    (own, mixed), (theirs, _) = (
+    (persona_halves, mixed), (theirs, _) = (
         split_half(s, has, seed=seed) for s in (sides.personas, sides.people)
     )
-    add("split_half_covariance", own, theirs, mixed)
+    add("split_half_covariance", persona_halves, theirs, mixed)
     for name, gap, human_gap in _gaps(sides, interactions, splits, rater, has, draws):
         add(name, gap, human_gap)
     # Answers between those of the people's scale would make any personas unlike people.
@@ -235,10 +235,10 @@ def _cells(name: str, personas: tuple[Any, ...], people: tuple[Any, ...]) -> dic
     return out
 
 
-def _row(name: str, own: Drawn, human: Drawn | None, control: Drawn | None) -> dict[str, Any]:
-    sides = [(None,) * 3 if d is None else (d.value, *d.interval) for d in (own, human)]
+def _row(name: str, figure: Drawn, human: Drawn | None, control: Drawn | None) -> dict[str, Any]:
+    sides = [(None,) * 3 if d is None else (d.value, *d.interval) for d in (figure, human)]
     out = _cells(name, *sides)
-    ratio = own.over(human) if human is not None and name in COMPARED else (None,) * 3
+    ratio = figure.over(human) if human is not None and name in COMPARED else (None,) * 3
     out |= dict(zip(("ratio", "ratio_low", "ratio_high"), ratio, strict=True))
     out["chance"] = None if control is None else control.value
     return {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in out.items()}
@@ -343,27 +343,27 @@ def _gaps(
     fields = (genre_matrix(sides.chosen[c], genres) for c in ("likes", "dislikes"))
     likes, dislikes = (np.asarray(field, np.float64) for field in fields)
     usual = other_means(sides.personas.item, sides.personas.rating)
-    own = liked_gap(sides.personas, likes, dislikes, has, usual)
+    persona_gap = liked_gap(sides.personas, likes, dislikes, has, usual)
     affinity = rater.genre_affinity(interactions, splits, sides.users)
     theirs = stated_genres(affinity)
     side, late = sides.people, sides.held_out
     # Ratings that show which genres a person likes can't also say how much more it gives them.
     held = Lists.of(side.user[late], side.item[late], side.rating[late], side.rater, draws=draws)
     human = liked_gap(held, *theirs, has, other_means(side.item, side.rating)[late])
-    return [("genre_gap", own[0], human[0]), ("genre_gap_items", own[1], human[1])]
+    return [("genre_gap", persona_gap[0], human[0]), ("genre_gap_items", persona_gap[1], human[1])]
 
 
 def _moments(sides: _Sides, add: Any, seed: int, answers: Floats) -> dict[str, Any]:
-    own, human = moments(sides.same_personas), moments(sides.same_people)
-    add("mean_rating", own["mean"][1], human["mean"][1])
-    add("user_mean_spread", own["mean"][2], human["mean"][2])
-    add("user_spread_mean", own["spread"][1], human["spread"][1])
-    add("user_spread_spread", own["spread"][2], human["spread"][2])
+    personas, human = moments(sides.same_personas), moments(sides.same_people)
+    add("mean_rating", personas["mean"][1], human["mean"][1])
+    add("user_mean_spread", personas["mean"][2], human["mean"][2])
+    add("user_spread_mean", personas["spread"][1], human["spread"][1])
+    add("user_spread_spread", personas["spread"][2], human["spread"][2])
     metadata: dict[str, Any] = {}
     shares = np.linspace(0.0, 1.0, 51)
     for name in ("mean", "spread"):
-        a, b = own[name][0], human[name][0]
-        none = Drawn.none(own[name][1].missing or human[name][1].missing)
+        a, b = personas[name][0], human[name][0]
+        none = Drawn.none(personas[name][1].missing or human[name][1].missing)
         distances = (none, none) if none.missing else (_ks(a, b, seed), _ks_of_halves(b, seed))
         add(f"user_{name}_ks", *distances)
         metadata[f"user_{name}s"] = {
@@ -398,25 +398,25 @@ def _halves(lists: Lists, seed: int) -> tuple[Lists, Lists]:
     first = rng.permutation(len(lists.rater)) % 2 == 0
     out = []
     for side in (first, ~first):
-        kept = side[lists.user]
+        selected = side[lists.user]
         place = np.cumsum(side) - 1
-        rows = (place[lists.user[kept]], lists.item[kept], lists.rating[kept])
+        rows = (place[lists.user[selected]], lists.item[selected], lists.rating[selected])
         out.append(Lists.of(*rows, lists.rater[side], draws=len(lists.weights), seed=seed))
     return out[0], out[1]
 
 
 def _correlations(sides: _Sides, has: Floats, add: Any, seed: int) -> dict[str, list[list[float]]]:
-    own, human = (genre_correlation(s, has) for s in (sides.personas, sides.people))
-    apart = np.triu_indices(len(own), 1)
+    personas, human = (genre_correlation(s, has) for s in (sides.personas, sides.people))
+    apart = np.triu_indices(len(personas), 1)
     if len(apart[0]) > 2:
         first, second = (genre_correlation(s, has)[apart] for s in _halves(sides.people, seed))
         none = np.zeros(0)
         add(
             "genre_correlation",
-            Drawn(_correlation(own[apart], human[apart]), none),
+            Drawn(_correlation(personas[apart], human[apart]), none),
             Drawn(_correlation(first, second), none),
         )
-    return {name: m.round(4).tolist() for name, m in (("personas", own), ("people", human))}
+    return {name: m.round(4).tolist() for name, m in (("personas", personas), ("people", human))}
 
 
 def _correlation(first: Floats, second: Floats) -> float:
@@ -496,15 +496,15 @@ def _choices(
     Every person counts equally. `every` and `watching`, of the shape of `expected`, (personas,
     items), are what a persona counts for an item on either side; 0 without a score.
     """
-    kept = (every.sum(axis=0) > 0)[lists.item]
-    user, item = lists.user[kept], lists.item[kept]
+    scored = (every.sum(axis=0) > 0)[lists.item]
+    user, item = lists.user[scored], lists.item[scored]
     size = np.bincount(user, minlength=len(lists.group))
     drawn = np.vstack([np.ones(lists.weights.shape[1]), lists.weights])[:, lists.group] * (size > 0)
     drawn /= drawn.sum(axis=1, keepdims=True)
     of_user = 1.0 / np.maximum(size, 1)[user]
     shape = (len(size), expected.shape[1])
     on_item = np.asarray(drawn @ csr_matrix((of_user, (user, item)), shape=shape))
-    rated: Floats = drawn @ np.bincount(user, of_user * lists.rating[kept], minlength=len(size))
+    rated: Floats = drawn @ np.bincount(user, of_user * lists.rating[scored], minlength=len(size))
     people = Drawn(float(rated[0]), rated[1:])
     rng = np.random.default_rng(seed)
     crowd = len(expected)
@@ -600,11 +600,11 @@ def population_markdown(table: pl.DataFrame, metadata: Mapping[str, Any]) -> str
 
 def population_rows(table: pl.DataFrame) -> list[tuple[str, str, str, str, str]]:
     """Figures as text: name, unit, personas, people, ratio; values with their 95 % intervals."""
-    known = {row["figure"]: row for row in table.iter_rows(named=True)}
+    figures = {row["figure"]: row for row in table.iter_rows(named=True)}
     return [
         (title, unit, _cell(row, "personas_"), _cell(row, "people_"), _ratio_cell(row))
         for name, (title, unit) in POPULATION_FIGURES.items()
-        if (row := known.get(name)) is not None
+        if (row := figures.get(name)) is not None
     ]
 
 

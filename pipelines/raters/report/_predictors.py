@@ -65,37 +65,37 @@ def _bias(people: People, seed: int) -> Floats:  # noqa: ARG001 (one signature f
     user_count = np.bincount(train.user, minlength=users)
     item_count = np.bincount(train.item, minlength=items)
     for _ in range(_PASSES):
-        rest = train.rating - mean - by_user[train.user]
-        by_item = np.bincount(train.item, rest, minlength=items) / (item_count + _ITEM_DAMPING)
-        rest = train.rating - mean - by_item[train.item]
-        by_user = np.bincount(train.user, rest, minlength=users) / (user_count + _USER_DAMPING)
+        residual = train.rating - mean - by_user[train.user]
+        by_item = np.bincount(train.item, residual, minlength=items) / (item_count + _ITEM_DAMPING)
+        residual = train.rating - mean - by_item[train.item]
+        by_user = np.bincount(train.user, residual, minlength=users) / (user_count + _USER_DAMPING)
     return np.asarray(mean + by_user[people.person()] + by_item[held.item])
 
 
 def _als(people: People, seed: int) -> Floats:  # noqa: ARG001 (one signature for all)
     from surprise import BaselineOnly  # type: ignore[import-untyped]
 
-    found = BaselineOnly(bsl_options={"method": "als"}, verbose=False)
+    model = BaselineOnly(bsl_options={"method": "als"}, verbose=False)
     trainset, place = _trainset(people)
-    found.fit(trainset)
+    model.fit(trainset)
     user, item = people.person(), place[people.held_out.item]
-    known = item >= 0
-    bias = np.where(known, np.asarray(found.bi)[item], 0.0)
-    return np.asarray(trainset.global_mean + np.asarray(found.bu)[user] + bias)
+    rated = item >= 0
+    bias = np.where(rated, np.asarray(model.bi)[item], 0.0)
+    return np.asarray(trainset.global_mean + np.asarray(model.bu)[user] + bias)
 
 
 def _svd(people: People, seed: int, **settings: Any) -> Floats:
     from surprise import SVD
 
-    found = SVD(random_state=seed, **settings)
+    model = SVD(random_state=seed, **settings)
     trainset, place = _trainset(people)
-    found.fit(trainset)
+    model.fit(trainset)
     user, item = people.person(), place[people.held_out.item]
-    known = item >= 0
-    factors = np.einsum("ij,ij->i", np.asarray(found.pu)[user], np.asarray(found.qi)[item])
+    rated = item >= 0
+    factors = np.einsum("ij,ij->i", np.asarray(model.pu)[user], np.asarray(model.qi)[item])
     # As Surprise itself predicts: for an unrated item only the user's bias is known.
-    of_item = np.where(known, np.asarray(found.bi)[item] + factors, 0.0)
-    return np.asarray(trainset.global_mean + np.asarray(found.bu)[user] + of_item)
+    of_item = np.where(rated, np.asarray(model.bi)[item] + factors, 0.0)
+    return np.asarray(trainset.global_mean + np.asarray(model.bu)[user] + of_item)
 
 
 def _trainset(people: People) -> tuple[Any, Ints]:
@@ -134,46 +134,46 @@ def _boosting(people: People, seed: int, *, votes: bool = True, person: bool = T
     columns = partial(_attributes, people.items, votes=votes, person=person)
     parts = [columns(train.take(fold != n), train.take(fold == n)) for n in range(_FOLDS)]
     order = np.concatenate([np.flatnonzero(fold == n) for n in range(_FOLDS)])
-    known, held = np.concatenate(parts), people.held_out
-    asked = HumanRows(train.users, people.person(), held.item, held.rating)
+    features, held = np.concatenate(parts), people.held_out
+    targets = HumanRows(train.users, people.person(), held.item, held.rating)
     # A source without years or votes has columns without a value.
-    top = np.where(np.isnan(known), -np.inf, known).max(axis=0)
-    kept = top > np.where(np.isnan(known), np.inf, known).min(axis=0)
-    if not kept.any():  # no feature separates two ratings
+    top = np.where(np.isnan(features), -np.inf, features).max(axis=0)
+    varying = top > np.where(np.isnan(features), np.inf, features).min(axis=0)
+    if not varying.any():  # no feature separates two ratings
         return np.full(len(held), float(train.rating.mean()))
-    found = HistGradientBoostingRegressor(
+    model = HistGradientBoostingRegressor(
         learning_rate=0.1, max_iter=150, min_samples_leaf=50, random_state=seed
     )
     # Its threads wait for each other actively: on busy cores one is faster than several.
     with threadpool_limits(1):
-        found.fit(known[:, kept], train.rating[order])
-        return np.asarray(found.predict(columns(train, asked)[:, kept]), np.float64)
+        model.fit(features[:, varying], train.rating[order])
+        return np.asarray(model.predict(columns(train, targets)[:, varying]), np.float64)
 
 
 def _attributes(
-    items: pl.DataFrame, known: HumanRows, asked: HumanRows, *, votes: bool, person: bool
+    items: pl.DataFrame, train: HumanRows, pairs: HumanRows, *, votes: bool, person: bool
 ) -> Floats:
-    """Features of the pairs `asked`, from the ratings `known` and the items' own attributes."""
-    size, users = items.height, len(known.users)
-    mean = float(known.rating.mean())
+    """Features of `pairs`, from the ratings `train` and the items' own attributes."""
+    size, users = items.height, len(train.users)
+    mean = float(train.rating.mean())
     genres = sorted(set(items["genres"].explode().drop_nulls().to_list()))
     listed = np.asarray(genre_matrix(items["genres"], genres), np.float64)
-    count = np.bincount(known.item, minlength=size)
-    quality = np.bincount(known.item, known.rating - mean, minlength=size) / (count + _ITEM_DAMPING)
-    own = [count, quality]
-    own += [_numbers(items, name) for name in ("year", *(VOTES if votes else ()))]
-    columns = [np.column_stack([*own, listed])[asked.item]]
+    count = np.bincount(train.item, minlength=size)
+    quality = np.bincount(train.item, train.rating - mean, minlength=size) / (count + _ITEM_DAMPING)
+    numbers = [count, quality]
+    numbers += [_numbers(items, name) for name in ("year", *(VOTES if votes else ()))]
+    columns = [np.column_stack([*numbers, listed])[pairs.item]]
     if person:
-        rest = known.rating - mean - quality[known.item]
-        rated = np.bincount(known.user, minlength=users)
-        lenient = np.bincount(known.user, rest, minlength=users) / (rated + _USER_DAMPING)
-        rest = rest - lenient[known.user]
-        cells, shape = (known.user, known.item), (users, size)
-        seen = csr_matrix((np.ones(len(known)), cells), shape=shape) @ listed
-        taste = (csr_matrix((rest, cells), shape=shape) @ listed) / (seen + _USER_DAMPING)
-        felt = taste[asked.user] * listed[asked.item]
-        several = np.maximum(listed[asked.item].sum(axis=1), 1.0)
-        features = [rated[asked.user], lenient[asked.user], felt.sum(axis=1) / several]
+        residual = train.rating - mean - quality[train.item]
+        rated = np.bincount(train.user, minlength=users)
+        lenient = np.bincount(train.user, residual, minlength=users) / (rated + _USER_DAMPING)
+        residual = residual - lenient[train.user]
+        cells, shape = (train.user, train.item), (users, size)
+        seen = csr_matrix((np.ones(len(train)), cells), shape=shape) @ listed
+        taste = (csr_matrix((residual, cells), shape=shape) @ listed) / (seen + _USER_DAMPING)
+        felt = taste[pairs.user] * listed[pairs.item]
+        several = np.maximum(listed[pairs.item].sum(axis=1), 1.0)
+        features = [rated[pairs.user], lenient[pairs.user], felt.sum(axis=1) / several]
         if genres:
             features += [felt.max(axis=1), felt.min(axis=1)]
         columns.append(np.column_stack(features))

@@ -156,7 +156,7 @@ def rater_report(
         most_train=most_train,
         most=most,
     )
-    whole = np.ones(len(people.held_out), dtype=np.bool_)
+    all_rows = np.ones(len(people.held_out), dtype=np.bool_)
     bias = predict_baseline(BIAS, people, seed=seed)
     frames: list[pl.DataFrame] = []
     curves: list[dict[str, Any]] = []
@@ -195,7 +195,7 @@ def rater_report(
     def calibrated_on(rater: Rater, count: int) -> Calibration | None:
         """Fit on validation ratings; None if there are too few, or no distributions."""
         try:
-            known = collect_people(
+            sample = collect_people(
                 items=items,
                 interactions=interactions,
                 splits=splits,
@@ -204,12 +204,12 @@ def rater_report(
                 most_train=most_train,
                 most=most,
             )
-            answers = ask_about(rater, known, most=count, histories=scheme != "cold")
-            given = known.truth(answers.answered)
+            answers = ask_about(rater, sample, most=count, histories=scheme != "cold")
+            given = sample.truth(answers.answered)
             if answers.predictions.probabilities is None:
                 return None
-            place = np.rint((given.rating - known.scale.low) / known.scale.step).astype(np.int64)
-            other = predict_baseline(BIAS, known, seed=seed).expected[answers.answered]
+            place = np.rint((given.rating - sample.scale.low) / sample.scale.step).astype(np.int64)
+            other = predict_baseline(BIAS, sample, seed=seed).expected[answers.answered]
             return fit_calibration(answers.predictions.probabilities, place, given.user, other)
         except ContractError:
             return None
@@ -229,8 +229,8 @@ def rater_report(
                 better = _calibrated(answers.predictions, fitted, other, people.scale)
                 judge(better, answers.answered, answers.failed, kind, statistical=without)
     for name in baselines:
-        found = bias if name == BIAS else predict_baseline(name, people, seed=seed)
-        judge(found, whole, 0, "baseline", statistical=True)
+        predictions = bias if name == BIAS else predict_baseline(name, people, seed=seed)
+        judge(predictions, all_rows, 0, "baseline", statistical=True)
     table = pl.concat(frames).sort("split", "predictor", "metric")
     facts = _facts(raters, people, split, scheme) | {"calibration": calibrations}
     return RaterReport(table, curves, facts)
@@ -263,7 +263,7 @@ def whole_report(
     Raters are fitted; the first statistical one decides the scale. Large tables may be lazy;
     ``limits``, ``seed`` and ``resamples`` are those of :func:`rater_report`.
     """
-    known = next(r for r in raters if isinstance(r, StatisticalRater))
+    statistical = next(r for r in raters if isinstance(r, StatisticalRater))
     plain = items.drop([name for name in VOTES if name in items.columns])
 
     def without_votes(stats: pl.DataFrame, parts: Table) -> list[Rater]:
@@ -273,7 +273,7 @@ def whole_report(
 
     def fitted(table: pl.DataFrame, stats: pl.DataFrame, parts: Table) -> StatisticalRater:
         return fit_statistical(
-            scale=known.scale,
+            scale=statistical.scale,
             items=table,
             item_stats=stats,
             interactions=interactions,
@@ -297,21 +297,21 @@ def whole_report(
     names = [b for b in BASELINES if plain.width < items.width or not b.endswith("no votes")]
     names = [b for b in names if not b.endswith("no person")]
     plainly = without_votes(item_stats, splits)
-    found = [
+    reports = [
         report([*raters, *plainly], splits, limits=limits, baselines=names),
-        report([known, *plainly], splits, scheme="cold", baselines=COLD_BASELINES),
+        report([statistical, *plainly], splits, scheme="cold", baselines=COLD_BASELINES),
     ]
     later = time_split(items, interactions)
     if later is not None:
         stats, parts = later
         refitted = [fitted(items, stats, parts), *without_votes(stats, parts)]
-        found.append(report(refitted, parts, scheme="time", baselines=names))
-    metadata = {**found[0].metadata, "statements": {}}
-    for one in found:
-        metadata["statements"] |= one.metadata["statements"]
+        reports.append(report(refitted, parts, scheme="time", baselines=names))
+    metadata = {**reports[0].metadata, "statements": {}}
+    for part in reports:
+        metadata["statements"] |= part.metadata["statements"]
     return RaterReport(
-        pl.concat([one.table for one in found]).sort("split", "predictor", "metric"),
-        [row for one in found for row in one.reliability],
+        pl.concat([part.table for part in reports]).sort("split", "predictor", "metric"),
+        [row for part in reports for row in part.reliability],
         metadata,
     )
 

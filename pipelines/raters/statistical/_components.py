@@ -39,8 +39,8 @@ def component_sums(
     """
     size = len(groups)
     sums = np.zeros((users, size * size + 2 * size + 1))
-    known = np.flatnonzero(np.isfinite(surplus))
-    order = known[np.argsort(user[known], kind="stable")]
+    finite = np.flatnonzero(np.isfinite(surplus))
+    order = finite[np.argsort(user[finite], kind="stable")]
     ends = np.searchsorted(user[order], np.arange(users + 1))
     for n in range(users):
         rows = order[ends[n] : ends[n + 1]]
@@ -70,5 +70,5 @@ def components(sums: Floats) -> Floats:
     system = sums[:, : size * size].reshape(-1, size, size)
     flat = np.trace(system, axis1=1, axis2=2)[:, None, None] * 1e-9 + 1e-300
     right = sums[:, size * size : -size - 1, None]
-    found = np.linalg.solve(system + flat * np.eye(size), right)[:, :, 0]
-    return np.asarray(found * sums[:, -size - 1 : -1] / np.maximum(sums[:, -1:], 1.0))
+    variances = np.linalg.solve(system + flat * np.eye(size), right)[:, :, 0]
+    return np.asarray(variances * sums[:, -size - 1 : -1] / np.maximum(sums[:, -1:], 1.0))

@@ -171,8 +171,8 @@ class Conditioner:
         gain = np.matmul(cross.T, inverse)
         value = (likes * model.liked - dislikes * model.disliked) * scale * stated
         explained = np.einsum("nij,ji->n", inverse, cross @ self.typical @ cross.T)
-        whole = float((self.covariance * self.typical).sum())
-        return gain, value, np.maximum(whole - explained, 0.0)
+        total = float((self.covariance * self.typical).sum())
+        return gain, value, np.maximum(total - explained, 0.0)
 
     def of_personas(
         self,
@@ -236,20 +236,20 @@ def fit_statements(
     best, wrong = StatementModel(contrasts, 1.0, 1.0, 1.0), np.inf
     for noise in _NOISES:
         unit = StatementModel(contrasts, 1.0, 1.0, float(noise))
-        made = Conditioner.of(tastes, unit)
-        gain, _, _ = made.gains(likes, dislikes)
+        conditioner = Conditioner.of(tastes, unit)
+        gain, _, _ = conditioner.gains(likes, dislikes)
         affine = np.matmul(contrasts, gain)
-        scale = made.scale
+        scale = conditioner.scale
         by_like = np.einsum("nij,nj->ni", affine, likes * scale) / scale
         by_dislike = -np.einsum("nij,nj->ni", affine, dislikes * scale) / scale
         standard = mean / scale
         rows = np.array([_average(by_like, w) for w in (likes, dislikes)])
         more = np.array([_average(by_dislike, w) for w in (likes, dislikes)])
         goal = np.array([_average(standard, w) for w in (likes, dislikes)])
-        found = np.linalg.lstsq(np.column_stack([rows, more]), goal, rcond=None)[0]
-        values = np.maximum(found, 0.0)
+        solution = np.linalg.lstsq(np.column_stack([rows, more]), goal, rcond=None)[0]
+        values = np.maximum(solution, 0.0)
         expected = by_like * values[0] + by_dislike * values[1]
-        cross = made.model.contrasts @ made.covariance
+        cross = conditioner.model.contrasts @ conditioner.covariance
         prior = cross @ contrasts.T
         spread = 1.0 - np.einsum("nij,ji->ni", affine, prior) / scale**2
         stated = likes + dislikes
@@ -279,12 +279,12 @@ def drawn_covariance(
     ``rows`` user, item and rating of people's ratings; ``users`` is a count.
     """
     user, item, rating = rows
-    kept = [np.array([0]), *groups]
+    column_groups = [np.array([0]), *groups]
     surplus = rating - other_means(item, rating)
-    sums = component_sums(user, item, surplus, features, kept, users)
-    found = components(sums.sum(axis=0, keepdims=True))[0]
+    sums = component_sums(user, item, surplus, features, column_groups, users)
+    variances = components(sums.sum(axis=0, keepdims=True))[0]
     factor = np.ones(len(tastes.covariance))
-    for columns, variance in zip(groups, found[1:], strict=True):
+    for columns, variance in zip(groups, variances[1:], strict=True):
         fitted = float((np.diag(tastes.covariance) * np.diag(tastes.typical))[columns].sum())
         ratio = np.clip(variance / max(fitted, 1e-9), _LEAST_FACTOR, _MOST_FACTOR)
         factor[columns] = np.sqrt(ratio)
@@ -319,14 +319,14 @@ def pooled_covariance(prior: Prior, genres: Sequence[str], components: int) -> F
     text components (which differ between worlds) the packaged components' mean variance.
     """
     place = {name: n + 1 for n, name in enumerate(prior.genres)}
-    known = len(prior.genres)
+    genre_count = len(prior.genres)
     source = [
         0,
         *(place.get(g, -1) for g in genres),
         *[-2] * components,
-        *range(known + 1, known + 4),
+        *range(genre_count + 1, genre_count + 4),
     ]
-    usual = float(np.diag(prior.covariance)[1 : known + 1].mean())
+    usual = float(np.diag(prior.covariance)[1 : genre_count + 1].mean())
     index = np.array(source)
     both = (index[:, None] >= 0) & (index[None, :] >= 0)
     out = np.where(both, prior.covariance[np.ix_(index, index)], 0.0)

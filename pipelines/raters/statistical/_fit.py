@@ -97,14 +97,14 @@ def fit_rater(
     ContractError
         If interactions are on several scales or of unknown items, or there are too few.
     """
-    wanted = scale_named(scale) if isinstance(scale, str) else scale
+    rating_scale = scale_named(scale) if isinstance(scale, str) else scale
     if name == "random":
-        return RandomRater(wanted)
+        return RandomRater(rating_scale)
     if name == "mean":
-        return MeanRater(item_stats, wanted, source_scale(interactions))
+        return MeanRater(item_stats, rating_scale, source_scale(interactions))
     if name == "statistical":
         return fit_statistical(
-            scale=wanted,
+            scale=rating_scale,
             items=items,
             item_stats=item_stats,
             interactions=interactions,
@@ -173,10 +173,10 @@ def fit_statistical(
     # A history is more informative than the stand-ins made of it: they are left out beside it.
     stating = [EFFECTS.index(e) for e in ("agreement", "conflict", "similarity")]
     features[:, stating] = 0.0
-    found = fit_ordinal(features, answer, len(fitted), lower=lower, prior=prior, width=width)
-    weights = found.weights
+    ordinal = fit_ordinal(features, answer, len(fitted), lower=lower, prior=prior, width=width)
+    weights = ordinal.weights
     weights[stating] = stated[stating] * weights[0] / max(float(stated[0]), 0.1)
-    cutpoints = found.cutpoints
+    cutpoints = ordinal.cutpoints
     if len(target):
         # Of the same rows: people first rate what they like, so that all their ratings together
         # have more of the best answers than the later ones that are predicted.
@@ -185,26 +185,26 @@ def fit_statistical(
     styles = None
     if pooled is None:
         styles = fit_styles(target.user, answer, features @ weights, width, cutpoints)
-    whole = learn(rows, flat, table, start=first.tastes, rounds=2, pooled=pooled)
+    learned = learn(rows, flat, table, start=first.tastes, rounds=2, pooled=pooled)
     # A persona is one person, so each user counts once, however many ratings it gave. Leniency is
     # relative to the items' qualities, so that both are of the same fit.
-    leniency = np.quantile(whole.believed.mean[np.unique(rows.user), 0], np.linspace(0, 1, 201))
+    leniency = np.quantile(learned.believed.mean[np.unique(rows.user), 0], np.linspace(0, 1, 201))
     # Few people: the packaged variances stand.
-    drawn = whole.tastes.covariance if few else _drawn(rows, whole)
-    statements = _statements(rows, whole, table.counts, packaged if few else None)
+    drawn = learned.tastes.covariance if few else _drawn(rows, learned)
+    statements = _statements(rows, learned, table.counts, packaged if few else None)
     widths, extremes = styles or (packaged.width_spread, packaged.extremes_spread)
-    drawn_tastes = replace(whole.tastes, covariance=drawn)
+    drawn_tastes = replace(learned.tastes, covariance=drawn)
     # Later ratings are less spread, and people differ less in that, than in whole lists, which
     # are what personas rate.
-    expected = weights[0] * whole.catalogue.quality[rows.item]
-    expected += weights[1] * whole.believed.mean[rows.user, 0]
+    expected = weights[0] * learned.catalogue.quality[rows.item]
+    expected += weights[1] * learned.believed.mean[rows.user, 0]
     unknown = np.full(len(rows), drawn_tastes.taste_variance)
     level, widths = match_spread(
         rows.user,
         to_answers(rows.rating, source, fitted),
         fitted.answers,
         expected,
-        width_of(unknown, whole.tastes, usual),
+        width_of(unknown, learned.tastes, usual),
         cutpoints,
         (widths, extremes),
     )
@@ -213,9 +213,9 @@ def fit_statistical(
     return StatisticalRater(
         scale=scale,
         source=source,
-        catalogue=whole.catalogue,
-        quality=whole.quality,
-        tastes=whole.tastes,
+        catalogue=learned.catalogue,
+        quality=learned.quality,
+        tastes=learned.tastes,
         model=OrdinalModel(weights, cutpoints),
         leniency_quantiles=leniency,
         usual_variance=usual,
@@ -277,15 +277,15 @@ def learn(
     fitted = rows.user < MAX_FIT_USERS
     for _ in range(rounds):
         sums = np.bincount(rows.item, explained, minlength=size).astype(np.float64)
-        own = table.beyond(sampled, sums)
-        quality = fit_quality(own, flat.features, noise, mean)
-        catalogue = flat.judged(quality.of(own, flat.features))
+        unexplained = table.beyond(sampled, sums)
+        quality = fit_quality(unexplained, flat.features, noise, mean)
+        catalogue = flat.judged(quality.of(unexplained, flat.features))
         surplus = rows.rating - mean - catalogue.quality[rows.item]
-        known = (catalogue.taste, rows.user[fitted], rows.item[fitted], surplus[fitted])
+        observed = (catalogue.taste, rows.user[fitted], rows.item[fitted], surplus[fitted])
         if pooled is None:
-            tastes = fit_tastes(*known, start=tastes)
+            tastes = fit_tastes(*observed, start=tastes)
         else:
-            tastes = fit_tastes(*known, start=tastes, prior=pooled, prior_people=POOLED_PEOPLE)
+            tastes = fit_tastes(*observed, start=tastes, prior=pooled, prior_people=POOLED_PEOPLE)
         noise = tastes.noise
         believed = tastes.posterior(catalogue.taste, people, rows.user, rows.item, surplus)
         explained = np.einsum("ij,ij->i", catalogue.taste[rows.item], believed.mean[rows.user])
@@ -304,11 +304,11 @@ def _pooled(prior: Prior, flat: Catalogue, source: RatingScale) -> Floats:
     return (pooled_covariance(prior, flat.genres, components) + floor) * unit**2
 
 
-def _drawn(rows: HumanRows, whole: Learned) -> Floats:
+def _drawn(rows: HumanRows, learned: Learned) -> Floats:
     """The covariance of drawn tastes, its variances by moments."""
-    catalogue = whole.catalogue
+    catalogue = learned.catalogue
     return drawn_covariance(
-        whole.tastes,
+        learned.tastes,
         catalogue.taste,
         catalogue.taste_groups,
         (rows.user, rows.item, rows.rating),
@@ -317,20 +317,20 @@ def _drawn(rows: HumanRows, whole: Learned) -> Floats:
 
 
 def _statements(
-    rows: HumanRows, whole: Learned, counts: Floats, packaged: Prior | None
+    rows: HumanRows, learned: Learned, counts: Floats, packaged: Prior | None
 ) -> StatementModel:
     """The observation model of stated genres, fitted on the people or the packaged one."""
-    catalogue = whole.catalogue
+    catalogue = learned.catalogue
     contrasts = genre_contrasts(catalogue.taste, (catalogue.shares > 0).astype(np.float64), counts)
     if packaged is not None:
         return StatementModel(contrasts, *packaged.statements)
-    mean = whole.quality.mean
-    affinity, _ = genre_surplus(rows, catalogue, mean, whole.believed.mean[:, 0])
+    mean = learned.quality.mean
+    affinity, _ = genre_surplus(rows, catalogue, mean, learned.believed.mean[:, 0])
     surplus = rows.rating - mean - catalogue.quality[rows.item]
     who, first, second = genre_beliefs(
-        whole.tastes, catalogue.taste, contrasts, (rows.user, rows.item, surplus)
+        learned.tastes, catalogue.taste, contrasts, (rows.user, rows.item, surplus)
     )
-    return fit_statements(whole.tastes, contrasts, affinity[who], first, second)
+    return fit_statements(learned.tastes, contrasts, affinity[who], first, second)
 
 
 def _later(rows: HumanRows) -> np.ndarray:

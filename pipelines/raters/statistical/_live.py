@@ -121,13 +121,13 @@ class LiveStatistical(BoundRater):
         parts = pair_features(self._profiles, self._catalogue, pair)[0] * self._weights
         width = self._unread[[persona]]
         if len(past):
-            one = np.array([persona])
-            taste, variance = self.beliefs(one, past[None], ratings[None])
+            who = np.array([persona])
+            taste, variance = self.beliefs(who, past[None], ratings[None])
             leniency = self._lower00 * float(taste[0, 0])
-            whole = float(np.vecdot(self._items_white[item], taste[0]))
+            surplus = float(np.vecdot(self._items_white[item], taste[0]))
             parts[_LENIENCY] += self._weights[_LENIENCY] * leniency
-            parts[_HISTORY] = self._weights[_HISTORY] * (whole - leniency)
-            width = self._widths(one, variance)
+            parts[_HISTORY] = self._weights[_HISTORY] * (surplus - leniency)
+            width = self._widths(who, variance)
         # Row 0 is the whole, the others are without one effect each.
         location = parts.sum() - np.concatenate([[0.0], parts])
         again = np.full(len(location), persona)
@@ -153,9 +153,9 @@ class LiveStatistical(BoundRater):
         # Singly: padding to the longest would make a row depend on the others.
         for n, (past, ratings) in enumerate(memories):
             if len(past):
-                one = who[n : n + 1]
-                learned, variance = self.beliefs(one, past[None], ratings[None])
-                taste[n], widths[n] = learned[0], self._widths(one, variance)[0]
+                persona = who[n : n + 1]
+                learned, variance = self.beliefs(persona, past[None], ratings[None])
+                taste[n], widths[n] = learned[0], self._widths(persona, variance)[0]
         return Settled(self, taste, widths, who)
 
     def beliefs(self, personas: Ints, past: Ints, ratings: Floats) -> tuple[Floats, Floats]:
@@ -166,20 +166,20 @@ class LiveStatistical(BoundRater):
         shape (n,); where every persona's taste is drawn and known, what was unknown before the
         draw.
         """
-        there = past >= 0
-        if not (self.scale.covers(ratings) | ~there).all():
+        present = past >= 0
+        if not (self.scale.covers(ratings) | ~present).all():
             raise ContractError("a past rating is not on the scale", where=self.scale.name)
         rater, noise = self._fitted, self._fitted.tastes.noise
         stars = rescale(ratings, self.scale, rater.source)
         placed = None if self._every_known else self._known
         expected = self._static.past(personas, past, placed) / self._per_star
-        surplus = np.where(there, stars - rater.quality.mean - expected, 0.0)
-        known = np.concatenate([past, self._stated[personas]], axis=1)
+        surplus = np.where(present, stars - rater.quality.mean - expected, 0.0)
+        observed = np.concatenate([past, self._stated[personas]], axis=1)
         surplus = np.concatenate([surplus, np.zeros((len(past), self._stated.shape[1]))], axis=1)
         # Wrapping leads -1 to the last row, which is nothing.
-        white = self._white.take(known, axis=0, mode="wrap")
+        white = self._white.take(observed, axis=0, mode="wrap")
         most = self._most[personas]
-        if known.shape[1] <= white.shape[2]:
+        if observed.shape[1] <= white.shape[2]:
             turned = white.transpose(0, 2, 1)
             gram = np.matmul(white, turned)
             # A view of the diagonals.
@@ -190,7 +190,7 @@ class LiveStatistical(BoundRater):
             # As well-conditioned as the noise is large, and the inverse serves twice.
             inverse = np.linalg.inv(gram)
             taste = np.matmul(turned, np.matmul(inverse, surplus[:, :, None]))[:, :, 0]
-            reading = self._whitened_typical.take(known, axis=0, mode="wrap")
+            reading = self._whitened_typical.take(observed, axis=0, mode="wrap")
             read = np.matmul(reading, turned)
             shape = (len(past), -1)
             variance = self._prior - np.vecdot(inverse.reshape(shape), read.reshape(shape))
@@ -202,14 +202,14 @@ class LiveStatistical(BoundRater):
             solved = np.linalg.solve(gram, np.concatenate([moment, inner], axis=2))
             taste = np.ascontiguousarray(solved[:, :, 0])
             variance = np.einsum("nii->n", solved[:, :, 1:])
-        return taste, np.where(there.any(axis=1), np.minimum(variance, most), most)
+        return taste, np.where(present.any(axis=1), np.minimum(variance, most), most)
 
     def _moved(self, taste: Floats, items: Ints) -> Floats:
         """Addition of beliefs to locations: leniency by its weight, the rest by history's."""
         leniency = self._lower00 * taste[:, 0]
-        whole = np.vecdot(self._items_white[items], np.ascontiguousarray(taste))
+        surplus = np.vecdot(self._items_white[items], np.ascontiguousarray(taste))
         return np.asarray(
-            self._weights[_LENIENCY] * leniency + self._weights[_HISTORY] * (whole - leniency),
+            self._weights[_LENIENCY] * leniency + self._weights[_HISTORY] * (surplus - leniency),
             np.float64,
         )
 
@@ -220,8 +220,8 @@ class LiveStatistical(BoundRater):
         return np.asarray(np.where(self._drawn[personas], self._unread[personas], width))
 
     def _batch(self, personas: Ints, location: Floats, width: Floats) -> RatingBatch:
-        found = self._fitted.distributions(location, width, self._extremes[personas])
-        return RatingBatch(self.scale, found, [OK] * len(location))
+        probabilities = self._fitted.distributions(location, width, self._extremes[personas])
+        return RatingBatch(self.scale, probabilities, [OK] * len(location))
 
 
 @dataclass(frozen=True)
@@ -257,9 +257,9 @@ class Settled:
         parts = pair_features(live._profiles, live._catalogue, pairs) * live._weights
         taste = self.taste[memories]
         leniency = live._lower00 * taste[:, 0]
-        whole = np.vecdot(live._items_white[items], np.ascontiguousarray(taste))
+        surplus = np.vecdot(live._items_white[items], np.ascontiguousarray(taste))
         parts[:, _LENIENCY] += live._weights[_LENIENCY] * leniency
-        parts[:, _HISTORY] += live._weights[_HISTORY] * (whole - leniency)
+        parts[:, _HISTORY] += live._weights[_HISTORY] * (surplus - leniency)
         return np.asarray(parts, np.float64)
 
 
@@ -330,16 +330,16 @@ class _Static:
         if self._textual:
             cosine = np.vecdot(self._profiles.vectors[personas], self._vectors[items])
             standard = np.clip((cosine - self._mean[personas]) / self._spread[personas], -4.0, 4.0)
-            known = self._told[personas] & self._embedded[items]
-            out = out + self._weights[4] * np.where(known, standard, 0.0)
+            comparable = self._told[personas] & self._embedded[items]
+            out = out + self._weights[4] * np.where(comparable, standard, 0.0)
         return np.asarray(out, np.float64)
 
-    def past(self, personas: Ints, past: Ints, known: np.ndarray | None) -> Floats:
+    def past(self, personas: Ints, past: Ints, placed: np.ndarray | None) -> Floats:
         """Locations of remembered pairs (n, k); what stands where there is none is arbitrary.
 
-        `known` is a mask of the items that were there at fitting; None: all of them.
+        `placed` is a mask of the items that were there at fitting; None: all of them.
         """
         out = self.of(personas[:, None], past)
-        if known is None:
+        if placed is None:
             return out
-        return np.where(known[past], out, self._blank[personas][:, None])
+        return np.where(placed[past], out, self._blank[personas][:, None])

@@ -95,10 +95,10 @@ def fit_ordinal(
         rows = max(len(answer), 1)
         return value / rows, gradient / rows
 
-    found = minimize(
+    optimum = minimize(
         loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500}
     )
-    return OrdinalModel(found.x[:size].copy(), _from_free(found.x[size:]))
+    return OrdinalModel(optimum.x[:size].copy(), _from_free(optimum.x[size:]))
 
 
 def tilt(probabilities: Floats, extremes: Floats) -> Floats:
@@ -149,11 +149,11 @@ def fit_styles(
     ends[[0, -1]] = 1.0
     style, mean, variance = np.zeros((len(first), 3)), np.zeros(3), np.full(3, 0.1)
     for n in range(_STYLE_PASSES):
-        own = style[who]
+        effects = style[who]
         model = OrdinalModel(np.zeros(0), cutpoints)
-        wide = width * np.exp(own[:, 1])
-        gap = (cutpoints - location[:, None] - own[:, :1]) / wide[:, None]
-        share = np.maximum(model.probabilities(location + own[:, 0], wide), 1e-12)
+        wide = width * np.exp(effects[:, 1])
+        gap = (cutpoints - location[:, None] - effects[:, :1]) / wide[:, None]
+        share = np.maximum(model.probabilities(location + effects[:, 0], wide), 1e-12)
         slope = expit(gap) * expit(-gap)
         # Derivatives of the log probability of each answer, of shape (ratings, 3, answers).
         by = np.stack(
@@ -164,19 +164,19 @@ def fit_styles(
             ],
             axis=1,
         )
-        share = share * np.exp(own[:, 2:] * ends)
+        share = share * np.exp(effects[:, 2:] * ends)
         share /= share.sum(axis=1, keepdims=True)
         by -= (by * share[:, None]).sum(axis=2, keepdims=True)
         score = np.add.reduceat(by[np.arange(len(who)), :, answer], first)
-        known = np.add.reduceat(np.matmul(by * share[:, None], by.transpose(0, 2, 1)), first)
-        spread = np.linalg.inv(known + np.diag(1.0 / variance))
+        curvature = np.add.reduceat(np.matmul(by * share[:, None], by.transpose(0, 2, 1)), first)
+        spread = np.linalg.inv(curvature + np.diag(1.0 / variance))
         step = np.matmul(spread, (score - (style - mean) / variance)[:, :, None])[:, :, 0]
         style = style + np.clip(step, -0.5, 0.5)
         if n > 1:  # the first passes find the modes
             mean = style.mean(axis=0)
             information = (1.0 - np.einsum("nii->ni", spread) / variance).sum(axis=0)
-            found = ((style - mean) ** 2).sum(axis=0) / np.maximum(information, 1e-9)
-            variance = np.clip(found, 1e-4, 4.0)
+            estimate = ((style - mean) ** 2).sum(axis=0) / np.maximum(information, 1e-9)
+            variance = np.clip(estimate, 1e-4, 4.0)
     return float(np.sqrt(variance[1])), float(np.sqrt(variance[2]))
 
 
@@ -201,15 +201,15 @@ def match_spread(
     over people, from a half to twice that of `styles`; 1 and that of `styles` with too few people.
     """
     count = np.bincount(person)
-    kept = count >= _MIN_RATINGS
-    if kept.sum() < _MIN_PEOPLE:
+    enough = count >= _MIN_RATINGS
+    if enough.sum() < _MIN_PEOPLE:
         return 1.0, styles[0]
-    size, model = count[kept], OrdinalModel(np.zeros(0), cutpoints)
+    size, model = count[enough], OrdinalModel(np.zeros(0), cutpoints)
 
     def moments(value: Floats) -> Floats:
-        first, second = (np.bincount(person, v)[kept] / size for v in (value, value**2))
-        own = np.sqrt(np.maximum(second - first**2, 0.0))
-        return np.array([own.mean(), own.std()])
+        first, second = (np.bincount(person, v)[enough] / size for v in (value, value**2))
+        deviation = np.sqrt(np.maximum(second - first**2, 0.0))
+        return np.array([deviation.mean(), deviation.std()])
 
     goal = moments(rating)
     # The same draws in every pass: only what is matched changes.
@@ -217,14 +217,14 @@ def match_spread(
     wide, ends = rng.normal(size=(2, len(count)))
     drawn = rng.random((len(person), 1))
     odds = np.stack([styles[1] * ends, np.full(len(count), styles[1] ** 2)], axis=1)[person]
-    found = np.array([1.0, styles[0]])
+    estimate = np.array([1.0, styles[0]])
     low, high = np.array([0.5, 0.5 * styles[0]]), np.array([2.0, 2.0 * styles[0]])
     for _ in range(_MATCH_PASSES):
-        own = found[0] * width * np.exp(found[1] * wide - found[1] ** 2)[person]
-        below = tilt(model.probabilities(location, own), odds).cumsum(axis=1)[:, :-1]
+        widths = estimate[0] * width * np.exp(estimate[1] * wide - estimate[1] ** 2)[person]
+        below = tilt(model.probabilities(location, widths), odds).cumsum(axis=1)[:, :-1]
         simulated = moments(answers[(below < drawn).sum(axis=1)])
-        found = np.clip(found * goal / np.maximum(simulated, 1e-9), low, high)
-    return float(found[0]), float(found[1])
+        estimate = np.clip(estimate * goal / np.maximum(simulated, 1e-9), low, high)
+    return float(estimate[0]), float(estimate[1])
 
 
 def _steps(inner: Floats) -> Floats:
@@ -271,10 +271,10 @@ def finer_cutpoints(cutpoints: Floats, source: RatingScale, scale: RatingScale) 
     [-0.278, 0.167, 0.611]
     """
     halves = source.answers[:-1] + source.step / 2
-    wanted = rescale(scale.answers[:-1] + scale.step / 2, scale, source)
-    inside = np.interp(wanted, halves, cutpoints)
+    midpoints = rescale(scale.answers[:-1] + scale.step / 2, scale, source)
+    inside = np.interp(midpoints, halves, cutpoints)
     first, last = (np.diff(cutpoints)[n] / source.step for n in (0, -1))
-    below, above = np.minimum(wanted - halves[0], 0), np.maximum(wanted - halves[-1], 0)
+    below, above = np.minimum(midpoints - halves[0], 0), np.maximum(midpoints - halves[-1], 0)
     return np.asarray(inside + below * first + above * last)
 
 

@@ -114,9 +114,9 @@ def genre_surplus(
     as for :func:`stand_ins`.
     """
     # Residuals after leniency are taste.
-    rest = rows.rating - mean - catalogue.quality[rows.item] - leniency[rows.user]
+    residual = rows.rating - mean - catalogue.quality[rows.item] - leniency[rows.user]
     listed = (catalogue.shares > 0).astype(np.float64)
-    return group_surplus(rows, rest, listed)[0], np.asarray(rest)
+    return group_surplus(rows, residual, listed)[0], np.asarray(residual)
 
 
 def group_surplus(rows: HumanRows, rest: Floats, groups: Any) -> tuple[Floats, Floats]:
@@ -148,10 +148,10 @@ def stand_ins(rows: HumanRows, catalogue: Catalogue, mean: float, tastes: Tastes
     """
     size = len(rows.users)
     leniency = tastes.mean[:, 0]
-    affinity, rest = genre_surplus(rows, catalogue, mean, leniency)
+    affinity, residual = genre_surplus(rows, catalogue, mean, leniency)
     cells = (rows.user, rows.item)
     shape = (size, len(catalogue.index))
-    liked = csr_matrix(((rest > 0).astype(np.float32), cells), shape=shape)
+    liked = csr_matrix(((residual > 0).astype(np.float32), cells), shape=shape)
     vectors = np.asarray(liked @ catalogue.vectors, dtype=np.float32)
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     return Profiles(

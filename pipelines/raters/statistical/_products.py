@@ -124,10 +124,10 @@ class ChoiceSets:
 def positions(values: pl.Series, among: pl.Series) -> Ints:
     """Place of each value among distinct ones, -1 where it is not there, of shape (values,)."""
     place = pl.DataFrame({"value": among}).with_row_index("place")
-    found = pl.DataFrame({"value": values}).join(
+    joined = pl.DataFrame({"value": values}).join(
         place, on="value", how="left", maintain_order="left"
     )
-    return found["place"].cast(pl.Int64).fill_null(-1).to_numpy()
+    return joined["place"].cast(pl.Int64).fill_null(-1).to_numpy()
 
 
 class _ProductRater(ABC):
@@ -154,20 +154,20 @@ class _ProductRater(ABC):
         """
         pairs = all_pairs(personas.height, items.height) if pairs is None else pairs
         who, what = np.asarray(pairs, np.int64).reshape(-1, 2).T
-        there, place = np.unique(what, return_inverse=True)
-        column = positions(items["item_id"].gather(there), self._sets.items)
+        products, place = np.unique(what, return_inverse=True)
+        column = positions(items["item_id"].gather(products), self._sets.items)
         score = np.full(len(who), np.nan)
         order = np.argsort(who, kind="stable")
         people, first = np.unique(who[order], return_index=True)
         first = np.append(first, len(order))
-        known = np.flatnonzero(column >= 0)
-        dense = np.full(len(there), -1)
-        dense[known] = np.arange(len(known))
+        in_sets = np.flatnonzero(column >= 0)
+        dense = np.full(len(products), -1)
+        dense[in_sets] = np.arange(len(in_sets))
         for start in range(0, len(people), _BLOCK):
             block = people[start : start + _BLOCK]
             rows = order[first[start] : first[start + len(block)]]
             rows = rows[column[place[rows]] >= 0]
-            scores = self._scores(personas[block.tolist()], column[known])
+            scores = self._scores(personas[block.tolist()], column[in_sets])
             score[rows] = scores[np.searchsorted(block, who[rows]), dense[place[rows]]]
         ok = np.isfinite(score)
         notes = [
@@ -257,8 +257,8 @@ class FacetRater(_ProductRater):
         for column, sign in (("likes", 1.0), ("dislikes", -1.0)):
             stated = personas.select(pl.col(column)).with_row_index("row").explode(column)
             place = positions(stated[column], self._values[used.tolist()])
-            known = place >= 0
-            weights[stated["row"].to_numpy()[known], place[known]] = sign
+            matched = place >= 0
+            weights[stated["row"].to_numpy()[matched], place[matched]] = sign
         return np.asarray(_MIDDLE + _FACET_GAIN * (worth[:, used] @ weights.T).T)
 
 
@@ -306,9 +306,9 @@ class TextRater(_ProductRater):
         super().__init__(ChoiceSets.read(choice_set_items), scale)
         sets = self._sets
         people = _matrix(persona_embeddings["vector"])
-        there = positions(sets.items, item_embeddings["item_id"])
-        self._known = there >= 0
-        vectors = _matrix(item_embeddings["vector"].gather(there[self._known]))
+        place = positions(sets.items, item_embeddings["item_id"])
+        self._known = place >= 0
+        vectors = _matrix(item_embeddings["vector"].gather(place[self._known]))
         if len(people) and len(vectors) and vectors.shape[1] != people.shape[1]:
             raise ContractError(
                 f"vectors of {people.shape[1]} and {vectors.shape[1]} numbers can't be compared",
@@ -322,9 +322,9 @@ class TextRater(_ProductRater):
 
     def for_personas(self, persona_embeddings: pl.DataFrame) -> TextRater:
         """The same products with the vectors of other personas."""
-        made = copy(self)
-        made._compare(persona_embeddings["persona_id"], _matrix(persona_embeddings["vector"]))
-        return made
+        rater = copy(self)
+        rater._compare(persona_embeddings["persona_id"], _matrix(persona_embeddings["vector"]))
+        return rater
 
     def _compare(self, ids: pl.Series, people: npt.NDArray[np.float32]) -> None:
         """Take the vectors of personas, and their similarities with each choice set."""
@@ -334,10 +334,10 @@ class TextRater(_ProductRater):
         count = np.maximum(np.asarray(of.sum(axis=0)).ravel(), 1.0)
         size = (len(people), len(sets.categories))
         self._mean, self._deviation = np.empty(size), np.empty(size)
-        whole = self._vectors.astype(np.float64)
+        item_vectors = self._vectors.astype(np.float64)
         for start in range(0, len(people), _BLOCK):
             block = slice(start, start + _BLOCK)
-            cosine = people[block].astype(np.float64) @ whole.T
+            cosine = people[block].astype(np.float64) @ item_vectors.T
             mean = (of.T @ cosine.T).T / count
             square = (of.T @ (cosine**2).T).T / count
             self._mean[block] = mean
@@ -363,9 +363,9 @@ class TextRater(_ProductRater):
 
     def _scores(self, personas: pl.DataFrame, items: Ints) -> Floats:
         place = positions(personas["persona_id"], self._people)
-        known = place >= 0
+        has_vector = place >= 0
         out = np.full((personas.height, len(items)), np.nan)
-        row = place[known]
+        row = place[has_vector]
         # In double precision: deviations of cosines are small, and a score is a pair's alone.
         cosine = self._persona_vectors[row].astype(np.float64) @ self._vectors[items].T
         shares = self._sets.shares[items]
@@ -374,7 +374,7 @@ class TextRater(_ProductRater):
         within = cosine * (shares @ inverse.T).T - (shares @ (inverse * self._mean[row]).T).T
         within[:, ~self._known[items]] = 0.0
         between = (shares @ self._level[row].T).T
-        out[known] = _MIDDLE + _WITHIN_GAIN * within + _BETWEEN_GAIN * between
+        out[has_vector] = _MIDDLE + _WITHIN_GAIN * within + _BETWEEN_GAIN * between
         return out
 
 
@@ -417,11 +417,11 @@ class WordsRater(_ProductRater):
             (1.0 / times[item], (item, positions(facets["key"], values["key"]))), shape
         )
         self._named: dict[str, list[int]] = {}
-        known = vocabularies()
+        vocabulary = vocabularies()
         for n, (facet, value) in enumerate(values.select("facet_id", "value").iter_rows()):
-            own = known[facet].values.get(value, ()) if facet in known else ()
+            words = vocabulary[facet].values.get(value, ()) if facet in vocabulary else ()
             prices = _PRICES.get(value, ()) if facet == "price" else ()
-            for word in content_words(" ".join((value, *own, *prices))) - {"yes", "no"}:
+            for word in content_words(" ".join((value, *words, *prices))) - {"yes", "no"}:
                 self._named.setdefault(word, []).append(n)
         rating = items.select("item_id", "average_rating").unique("item_id")
         columns = [c for c in ("position", "item_id") if c in choice_set_items.columns]
@@ -457,8 +457,8 @@ class WordsRater(_ProductRater):
             for sentence in _SENTENCE.split(text or ""):
                 named = {n for w in self._words(sentence) for n in self._named.get(w, ())}
                 weights[row, list(named)] += -1.0 if _AGAINST.search(sentence) else 1.0
-        found = (self._worth[items] @ np.sign(weights).T).T + _PLACE * self._place[items]
-        return np.asarray(_MIDDLE + _NAMED_GAIN * found)
+        worth = (self._worth[items] @ np.sign(weights).T).T + _PLACE * self._place[items]
+        return np.asarray(_MIDDLE + _NAMED_GAIN * worth)
 
 
 def _matrix(vectors: pl.Series) -> npt.NDArray[np.float32]:

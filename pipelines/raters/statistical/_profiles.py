@@ -61,10 +61,10 @@ class Catalogue:
         vectors = vector_matrix(items["item_id"], embeddings, "item_id")
         listed = genre_matrix(items["genres"], genres)
         embedded = np.asarray(vectors.any(axis=1))
-        known = vectors[embedded]
-        centre = known.mean(axis=0) if len(known) else np.zeros(vectors.shape[1], np.float32)
-        off = known - centre
-        spread = off.T @ off / max(len(known), 1)
+        nonzero = vectors[embedded]
+        centre = nonzero.mean(axis=0) if len(nonzero) else np.zeros(vectors.shape[1], np.float32)
+        off = nonzero - centre
+        spread = off.T @ off / max(len(nonzero), 1)
         ids = items["item_id"].to_list()
         basis = Basis.fit(items, listed, vectors, counts)
         return cls(
@@ -195,15 +195,15 @@ def vector_matrix(ids: pl.Series, embeddings: pl.DataFrame | None, key: str) -> 
     """Vectors in the order of `ids`, zeros where there is none; (rows, 0) without a table."""
     if embeddings is None or not embeddings.height:
         return np.zeros((len(ids), 0), dtype=np.float32)
-    found = (
+    joined = (
         pl.DataFrame({key: ids})
         .with_row_index("row")
         .join(embeddings.select(key, "vector"), on=key, how="inner")
     )
     dimension = len(embeddings["vector"][0])
     out = np.zeros((len(ids), dimension), dtype=np.float32)
-    values = found["vector"].cast(pl.List(pl.Float32)).explode().to_numpy()
-    out[found["row"].to_numpy()] = values.reshape(found.height, dimension)
+    values = joined["vector"].cast(pl.List(pl.Float32)).explode().to_numpy()
+    out[joined["row"].to_numpy()] = values.reshape(joined.height, dimension)
     return out
 
 
@@ -248,9 +248,9 @@ def pair_features(profiles: Profiles, catalogue: Catalogue, pairs: Ints) -> Floa
         return out
     mean, spread = profiles.standard(catalogue)
     cosine = block.products(profiles.vectors, catalogue.vectors)
-    known = (spread[person] > 1e-6) & catalogue.embedded[item]
-    standard = (cosine - mean[person]) / np.where(known, spread[person], 1.0)
-    out[:, 4] = np.where(known, np.clip(standard, -_MOST_SIMILAR, _MOST_SIMILAR), 0.0)
+    comparable = (spread[person] > 1e-6) & catalogue.embedded[item]
+    standard = (cosine - mean[person]) / np.where(comparable, spread[person], 1.0)
+    out[:, 4] = np.where(comparable, np.clip(standard, -_MOST_SIMILAR, _MOST_SIMILAR), 0.0)
     return out
 
 

@@ -112,8 +112,8 @@ def fit_quality(table: ItemTable, features: Floats, noise: float, mean: float) -
         # A better vote never makes a film worse.
         columns[:, 0] = 0.0
         slopes = _ridge(columns, gap, weight)
-    rest = gap - columns @ slopes
-    spread = float((weight * (rest**2 - noise / count)).sum() / weight.sum())
+    residual = gap - columns @ slopes
+    spread = float((weight * (residual**2 - noise / count)).sum() / weight.sum())
     strength = float(np.clip(noise / max(spread, 1e-9), _WEAKEST, _STRONGEST))
     return replace(blank, vote_weight=float(slopes[0]), weights=slopes[1:], strength=strength)
 

@@ -141,9 +141,9 @@ class StatisticalRater:
         parts, style = self._parts(personas, items, histories, pairs)
         location = parts.sum(axis=1)
         answers = self.scale.answers
-        whole = self.distributions(location, *style) @ answers
+        expected = self.distributions(location, *style) @ answers
         return {
-            effect: whole - self.distributions(location - parts[:, n], *style) @ answers
+            effect: expected - self.distributions(location - parts[:, n], *style) @ answers
             for n, effect in enumerate(EFFECTS)
         }
 
@@ -167,9 +167,9 @@ class StatisticalRater:
         """Training ratings of these users, or of the first of them in the order of a hash."""
         if users is None:
             train = splits.lazy().filter(pl.col("split") == "train").select("user_id").unique()
-            known = train.collect(engine="streaming")["user_id"]
-            order = np.argsort(hash_ids(known), kind="stable")
-            users = known.gather(order[:most_users]).sort().to_list()
+            user_ids = train.collect(engine="streaming")["user_id"]
+            order = np.argsort(hash_ids(user_ids), kind="stable")
+            users = user_ids.gather(order[:most_users]).sort().to_list()
         return collect_rows(interactions, splits, "train", self.catalogue, users=users)
 
     def genre_affinity(
@@ -181,14 +181,14 @@ class StatisticalRater:
         """Shrunken mean surplus of users' training ratings by genre, of shape (users, genres)."""
         rows = self.training_rows(interactions, splits, users=users)
         surplus = rows.rating - self.quality.mean - self.catalogue.quality[rows.item]
-        known = (self.catalogue.taste, len(rows.users), rows.user, rows.item, surplus)
-        leniency = self.tastes.posterior(*known).mean[:, 0]
-        found, _ = genre_surplus(rows, self.catalogue, self.quality.mean, leniency)
+        observations = (self.catalogue.taste, len(rows.users), rows.user, rows.item, surplus)
+        leniency = self.tastes.posterior(*observations).mean[:, 0]
+        affinity, _ = genre_surplus(rows, self.catalogue, self.quality.mean, leniency)
         place = {user: n for n, user in enumerate(rows.users)}
-        out = np.zeros((len(users), found.shape[1]))
+        out = np.zeros((len(users), affinity.shape[1]))
         for n, user in enumerate(users):
             if user in place:
-                out[n] = found[place[user]]
+                out[n] = affinity[place[user]]
         return out
 
     def _parts(
@@ -341,7 +341,7 @@ class StatisticalRater:
         widths: tuple[Floats, Floats],
     ) -> tuple[PersonaTastes, Floats]:
         """Tastes given stated genres, and what these leave unknown (n,); `fixed` are not drawn."""
-        found = self.conditioner.of_personas(
+        tastes = self.conditioner.of_personas(
             likes.astype(np.float64),
             dislikes.astype(np.float64),
             hash_ids(ids),
@@ -350,16 +350,16 @@ class StatisticalRater:
             extremes_spread=self.extremes_spread,
             widths=widths,
         )
-        known = fixed | (self.taste != "drawn")
-        made = replace(
-            found,
-            drawn=np.where(known[:, None], 0.0, found.drawn),
-            variance=np.where(known, 0.0, found.variance),
-            width=np.where(known, 1.0, found.width),
-            extremes=np.where(known[:, None], 0.0, found.extremes),
+        undrawn = fixed | (self.taste != "drawn")
+        adjusted = replace(
+            tastes,
+            drawn=np.where(undrawn[:, None], 0.0, tastes.drawn),
+            variance=np.where(undrawn, 0.0, tastes.variance),
+            width=np.where(undrawn, 1.0, tastes.width),
+            extremes=np.where(undrawn[:, None], 0.0, tastes.extremes),
             level=np.where(fixed, 1.0, self.width_level),
         )
-        return made, found.variance
+        return adjusted, tastes.variance
 
     def _spoken(self, fields: pl.DataFrame, likes: Singles, dislikes: Singles) -> Spoken | None:
         """Manners `polar` and `uniform` as shifts of the location; None without any."""
@@ -411,14 +411,14 @@ class StatisticalRater:
                 details={"rows": histories.filter(beyond).head(10).to_dicts()},
             )
         place = pl.DataFrame({"persona_id": personas["persona_id"]}).with_row_index("person")
-        known = histories.select("persona_id", "item_id", "rating").join(
+        placed = histories.select("persona_id", "item_id", "rating").join(
             place, on="persona_id", how="inner", maintain_order="left"
         )
-        if not known.height:
+        if not placed.height:
             return profiles
-        person = known["person"].cast(pl.Int64).to_numpy()
+        person = placed["person"].cast(pl.Int64).to_numpy()
         index = self.catalogue.index
-        item = np.array([index.get(i, -1) for i in known["item_id"]], dtype=np.int64)
+        item = np.array([index.get(i, -1) for i in placed["item_id"]], dtype=np.int64)
         # An item without a place is an average one, the last row here.
         catalogue = self.catalogue.joined(
             np.zeros((1, len(self.catalogue.genres)), dtype=np.float32),
@@ -429,7 +429,7 @@ class StatisticalRater:
         # The expectation before was that of the text and the fields, in rating units.
         parts = pair_features(profiles, catalogue, np.stack([person, item], axis=1))
         expected = (parts * self._weights).sum(axis=1) / max(float(self._weights[0]), 0.1)
-        stars = rescale(known["rating"].to_numpy(), self.scale, self.source)
+        stars = rescale(placed["rating"].to_numpy(), self.scale, self.source)
         surplus = np.asarray(stars - self.quality.mean - expected)
         stated = np.minimum(profiles.likes + profiles.dislikes, 1.0).astype(np.float64)
         tastes, variance = np.zeros_like(profiles.tastes), profiles.variance
@@ -437,9 +437,9 @@ class StatisticalRater:
             (human, self.tastes, None),
             (~human, self.persona_prior, (self.conditioner.observed, stated)),
         ):
-            own = who[person]
-            if own.any():
-                rows = (person[own], item[own], surplus[own])
+            selected = who[person]
+            if selected.any():
+                rows = (person[selected], item[selected], surplus[selected])
                 learned = prior.posterior(catalogue.taste, personas.height, *rows, given)
                 tastes += learned.mean
                 rated = np.isin(np.arange(personas.height), rows[0])
@@ -463,6 +463,6 @@ def width_of(variance: Floats, tastes: TasteModel, usual: float) -> Floats:
 
 def _band(values: pl.Series) -> tuple[Floats, Floats]:
     """Shares of people between which each persona's draw lies, each of shape (n,)."""
-    found = [BANDS.get(v or "", (0.0, 1.0)) for v in values]
-    ends = np.array(found, dtype=np.float64).reshape(len(found), 2)
+    bands = [BANDS.get(v or "", (0.0, 1.0)) for v in values]
+    ends = np.array(bands, dtype=np.float64).reshape(len(bands), 2)
     return ends[:, 0], ends[:, 1]

@@ -60,16 +60,16 @@ class Basis:
         components = np.zeros((vectors.shape[1], 0))
         if embedded.any():
             share = weight[embedded] / weight[embedded].sum()
-            known = vectors[embedded].astype(np.float64)
-            centre = share @ known
-            off = known - centre
-            found = np.linalg.eigh((off * share[:, None]).T @ off)
-            values, directions = found.eigenvalues[::-1], found.eigenvectors[:, ::-1]
-            kept = min(COMPONENTS, int((values > 1e-9).sum()))
+            nonzero = vectors[embedded].astype(np.float64)
+            centre = share @ nonzero
+            off = nonzero - centre
+            eigen = np.linalg.eigh((off * share[:, None]).T @ off)
+            values, directions = eigen.eigenvalues[::-1], eigen.eigenvectors[:, ::-1]
+            rank = min(COMPONENTS, int((values > 1e-9).sum()))
             # The sign of a direction is arbitrary; fixed so that equal input gives equal bits.
             signs = np.sign(directions[np.abs(directions).argmax(axis=0), range(len(values))])
-            scale = np.sqrt(max(float(values[:kept].mean()), 1e-9)) if kept else 1.0
-            components = (directions * signs)[:, :kept] / scale
+            scale = np.sqrt(max(float(values[:rank].mean()), 1e-9)) if rank else 1.0
+            components = (directions * signs)[:, :rank] / scale
         years = _years(items)
         dated = ~np.isnan(years)
         year = float(np.average(years[dated], weights=weight[dated])) if dated.any() else 0.0
@@ -78,8 +78,8 @@ class Basis:
 
     def of(self, items: pl.DataFrame, listed: Singles, vectors: Singles, counts: Floats) -> Floats:
         """Features of shape (items, features); what is unknown of an item is 0."""
-        there = np.asarray(vectors.any(axis=1), dtype=np.bool_)
-        text = np.where(there[:, None], (vectors - self.centre) @ self.components, 0.0)
+        embedded = np.asarray(vectors.any(axis=1), dtype=np.bool_)
+        text = np.where(embedded[:, None], (vectors - self.centre) @ self.components, 0.0)
         year = np.nan_to_num((_years(items) - self.year) / _YEARS)
         genres = np.where((listed.sum(axis=1) > 0)[:, None], _lengths(listed) - self.genres, 0.0)
         popularity = np.log1p(counts) - self.popularity
@@ -143,8 +143,8 @@ class TasteModel:
         for who, gram, moment, _ in _moments(features, person, item, surplus):
             precision = inverse + gram / self.noise
             if given is not None:
-                seen, there = given
-                precision += np.einsum("ng,gi,gj->nij", there[who], seen, seen, optimize=True)
+                seen, stated = given
+                precision += np.einsum("ng,gi,gj->nij", stated[who], seen, seen, optimize=True)
             spread = np.linalg.inv(precision)
             mean[who] = np.einsum("nij,nj->ni", spread, moment / self.noise)
             variance[who] = np.einsum("nij,ij->n", spread, self.typical)

@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     import numpy as np
     import polars as pl
 
-__all__ = ["Batch", "Column", "DelimitedReader"]
+__all__ = ["SEPARATORS", "Batch", "Column", "DelimitedReader", "plain"]
 
+#: Separators of files that people save.
+SEPARATORS = ("\t", "::", ";", "|", ",")
 _BLOCK = 8 << 20
 #: A quoted field may span this many lines; past them its quote counts as never closed.
 _MAX_SPAN = 20
@@ -100,6 +102,15 @@ def split_record(record: str, separator: str = ",") -> list[str] | _Fault:
         if position >= end:
             return fields
         position += len(separator)
+
+
+def plain(name: str) -> str:
+    """A column's name without case, separators and RecBole's type.
+
+    >>> plain("User-ID"), plain("movie_title:token_seq")
+    ('userid', 'movietitle')
+    """
+    return "".join(c for c in name.partition(":")[0].lower() if c.isalnum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,14 +211,15 @@ class DelimitedReader:
     Parameters
     ----------
     original, columns
-        The file, and its columns in order.
+        The file, and its columns; in order where it has no header.
     reject
         Called with frames ``file, line, reason, text, field, value``; the last two are header and
         content of the cell at fault, if it is one cell's.
     separator, quoted
         One or more characters; whether fields may be quoted (RFC 4180).
     headed
-        Whether the first line must be exactly the headers.
+        Whether the first line names the columns. They may stand in another order, in other case,
+        with ``_``, behind another of :data:`SEPARATORS`, and among columns that are not read.
     encoding
         ``utf-8`` or ``latin-1``.
     lenient
@@ -244,7 +256,8 @@ class DelimitedReader:
         self._lenient = lenient
         self._block = block
         self._line = 1
-        self._numeric = all(column.kind in ("int", "float") for column in columns)
+        #: Columns in the order of the file, others among them.
+        self._layout = self.columns
 
     def __iter__(self) -> Iterator[Batch]:
         """Parsed rows, block by block; others are rejected on the way.
@@ -253,22 +266,22 @@ class DelimitedReader:
         not text.
         """
         self.rows_read, self._line = 0, 1
-        rest, begun = b"", False
+        tail, begun = b"", False
         blank = _BLANK if self._quoted else b" \t\r\n"
         for done, block in line_blocks(self.original, self._block, blank):
             advance(f"reading {self.original.name}", done, self.original.size)
-            body = rest + bytes(block)
+            body = tail + bytes(block)
             if not begun:
                 body, begun = self._begin(body), True
             if self._encoding == "latin-1" and not body.isascii():
                 body = body.decode("latin-1").encode()
             batch, used = self._parse(body, final=len(body) > MAX_RECORD)
-            rest = body[used:]
+            tail = body[used:]
             if batch is not None and batch.frame.height:
                 yield batch
         if not begun:
             self._begin(b"")
-        if rest and (batch := self._parse(rest, final=True)[0]) is not None and batch.frame.height:
+        if tail and (batch := self._parse(tail, final=True)[0]) is not None and batch.frame.height:
             yield batch
 
     def lines(self, numbers: np.ndarray[Any, Any]) -> Iterator[tuple[int, str]]:
@@ -286,22 +299,42 @@ class DelimitedReader:
         if not self._headed:
             return body
         end = body.find(b"\n") + 1 or len(body)
-        found = body[:end].decode("utf-8", "replace").rstrip("\r\n")
-        if split_record(found, self._separator) != headers:
+        header = body[:end].decode("utf-8", "replace").rstrip("\r\n")
+        if split_record(header, self._separator) != headers and not self._arrange(header):
             raise SourceError(
-                f"the header is not the expected one: expected {expected}, found {found[:200]}",
+                f"the header is not the expected one: expected {expected}, found {header[:200]}",
                 where=f"{self.original.name}:1",
                 hint="is this the published file?",
-                details={"expected": expected, "found": found[:500]},
+                details={"expected": expected, "found": header[:500]},
             )
         self._line = 2
         return body[end:]
+
+    def _arrange(self, header: str) -> bool:
+        """Take order and separator from a header; False if a column is absent or there twice."""
+        if not header.replace("\t", "").isprintable():
+            return False  # another encoding, or no text at all
+        by_name = {plain(column.header): column for column in self.columns}
+        for separator in dict.fromkeys((self._separator, *SEPARATORS)):
+            fields = split_record(header, separator)
+            if not isinstance(fields, list):
+                continue
+            names = [plain(field) for field in fields]
+            if sorted(name for name in names if name in by_name) == sorted(by_name):
+                self._separator = separator
+                self._layout = tuple(
+                    by_name.get(name) or Column(field, f"unread {n}")
+                    for n, (name, field) in enumerate(zip(names, fields, strict=True))
+                )
+                return True
+        return False
 
     def _parse(self, body: bytes, *, final: bool) -> tuple[Batch | None, int]:
         """Parse whole lines; return the rows and how many bytes were used."""
         if not body:
             return None, 0
-        numbers = self._numbers(body) if self._numeric else None
+        numeric = all(column.kind in ("int", "float") for column in self._layout)
+        numbers = self._numbers(body) if numeric else None
         return (numbers, len(body)) if numbers is not None else self._lines(body, final=final)
 
     def _numbers(self, body: bytes) -> Batch | None:
@@ -325,7 +358,7 @@ class DelimitedReader:
         try:
             rows = csv.read_csv(
                 pa.BufferReader(table),
-                csv.ReadOptions(column_names=list(self.headers), block_size=_PIECE),
+                csv.ReadOptions(column_names=[c.name for c in self._layout], block_size=_PIECE),
                 csv.ParseOptions(delimiter=separator, quote_char=False, ignore_empty_lines=False),
                 csv.ConvertOptions(
                     column_types={c.name: types[c.kind] for c in self.columns}, null_values=[""]
@@ -340,7 +373,7 @@ class DelimitedReader:
         self._line += count
         self.rows_read += count
         return Batch(
-            pl.DataFrame(rows).with_columns(line=numbers),
+            pl.DataFrame(rows).select(*self.headers, line=pl.Series(numbers)),
             self.headers,
             lambda: decoded(line_array(body, line_starts(body))).str.strip_chars_end("\r\n"),
         )
@@ -353,7 +386,7 @@ class DelimitedReader:
         offsets = line_starts(body)
         count = len(offsets) - 1
         texts = self._decoded(line_array(body, offsets))
-        width, separator = len(self.columns), pl.lit(self._separator)
+        width, separator = len(self._layout), pl.lit(self._separator)
         text = pl.col("text")
         empty = (text.str.strip_chars() == "") & ~text.str.contains(separator, literal=True)
         frame = pl.DataFrame({"line": np.arange(count) + self._line, "text": texts}).with_columns(
@@ -370,7 +403,7 @@ class DelimitedReader:
             .when(text.str.count_matches(separator, literal=True) != width - 1)
             .then(pl.lit("wrong_columns"))
         )
-        names = [column.name for column in self.columns]
+        names = [column.name for column in self._layout]
         quoted = np.flatnonzero((frame["reason"] == "quoted").fill_null(value=False).to_numpy())
         records: list[tuple[Any, ...]] = []
         faults: list[tuple[int, str, str]] = []
@@ -399,12 +432,12 @@ class DelimitedReader:
                 for n in wrong["line"]
             }
             shown = [r.decode("utf-8", "replace").rstrip("\r\n") for r in raw.values()]
-            found = wrong.select("line", "reason").with_columns(
+            rejected = wrong.select("line", "reason").with_columns(
                 text=pl.Series(shown, dtype=pl.String)
             )
             schema = {"line": pl.Int64, "reason": pl.String, "text": pl.String}
             more = pl.DataFrame(faults, schema=schema, orient="row")
-            self._refuse(pl.concat([found.cast({"line": pl.Int64}), more]))
+            self._refuse(pl.concat([rejected.cast({"line": pl.Int64}), more]))
         split = pl.col("text").str.split_exact(self._separator, width - 1)
         rows = (
             lines.filter(pl.col("reason").is_null())
@@ -459,14 +492,14 @@ class DelimitedReader:
                 continue
             if not isinstance(cells, list):
                 return 1, "bare_return" if cells is SPLIT and span == 1 else reason, first
-            whole = len(cells) == len(self.columns)
+            complete = len(cells) == len(self._layout)
             # A quote that closes lines later, but not into a whole row, was never opened on
             # purpose: the line alone is at fault, and the following ones are read anew.
             if span > 1 and not (
-                whole and all(c.reads(cell) for c, cell in zip(self.columns, cells, strict=True))
+                complete and all(c.reads(cell) for c, cell in zip(self._layout, cells, strict=True))
             ):
                 return 1, reason, first
-            return span, cells if whole else "wrong_columns", text
+            return span, cells if complete else "wrong_columns", text
         return 1, reason, first
 
     def _typed(self, rows: pl.DataFrame) -> Batch | None:

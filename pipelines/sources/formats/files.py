@@ -124,16 +124,16 @@ class Stream(AbstractContextManager["Stream"]):
         import pyarrow as pa
 
         buffer = pa.allocate_buffer(len(start) + size)
-        whole = np.frombuffer(buffer, dtype=np.uint8).data
-        whole[: len(start)] = start
+        view = np.frombuffer(buffer, dtype=np.uint8).data
+        view[: len(start)] = start
         filled = len(start)
-        while filled < len(whole):
-            data = self.read(min(_PIECE, len(whole) - filled))
+        while filled < len(view):
+            data = self.read(min(_PIECE, len(view) - filled))
             if not data:
                 break
-            whole[filled : filled + len(data)] = data
+            view[filled : filled + len(data)] = data
             filled += len(data)
-        return whole[:filled]
+        return view[:filled]
 
     def __enter__(self) -> Self:
         return self
@@ -248,11 +248,11 @@ class _Unpacked:
         while True:
             if self._member.eof:
                 # Members may follow each other; zeros that pad the end are no member.
-                rest = self._member.unused_data.lstrip(b"\0") or self._feed()
-                rest = rest.lstrip(b"\0")
-                if not rest:
+                following = self._member.unused_data.lstrip(b"\0") or self._feed()
+                following = following.lstrip(b"\0")
+                if not following:
                     return b""
-                self._member, self._fed = zlib.decompressobj(wbits=31), rest
+                self._member, self._fed = zlib.decompressobj(wbits=31), following
             if not self._fed:
                 self._fed = self._feed()
                 if not self._fed:
@@ -295,21 +295,21 @@ def zip_members(
         raise _corrupt(name, error) from None
     except OSError as error:
         raise _unreadable(name, error) from None
-    found: dict[str, Original] = {}
+    picked: dict[str, Original] = {}
     for info in infos:
         folder, _, base = info.filename.rpartition("/")
         base = rename(base)
         if base not in wanted or "/" in folder:
             continue
         member = f"{name}/{info.filename}"
-        if base in found:
+        if base in picked:
             raise SourceError(f"the archive holds {base} twice", where=member)
         if info.flag_bits & 1:
             raise SourceError("the archive is encrypted", where=member, hint="unpack it yourself")
         if limits.exceeded(info.compress_size, info.file_size):
             raise limits.error(info.compress_size, info.file_size, member)
-        found[base] = Original(member, info.file_size, _member_opener(path, info.filename, member))
-    return found
+        picked[base] = Original(member, info.file_size, _member_opener(path, info.filename, member))
+    return picked
 
 
 def _member_opener(path: Path, inside: str, member: str) -> Callable[[], Stream]:

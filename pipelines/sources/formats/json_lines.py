@@ -212,6 +212,15 @@ class JsonField:
         return pl.Series(self.name, cells, getattr(pl, kind.dtype), strict=False)
 
 
+def same(*names: str, kind: Kind = "text", **more: Any) -> tuple[JsonField, ...]:
+    """Fields of one kind whose columns have the names of their keys.
+
+    >>> [(field.key, field.name, field.kind) for field in same("tags", "specs", kind="texts")]
+    [('tags', 'tags', 'texts'), ('specs', 'specs', 'texts')]
+    """
+    return tuple(JsonField(name, name, kind, **more) for name in names)
+
+
 def _any(cells: list[Any]) -> bool:  # noqa: ARG001
     return True
 
@@ -406,7 +415,7 @@ class JsonLinesReader:
                 for n, entry in enumerate(given)
                 if not isinstance(entry, dict)
             }
-        found = [f.column(rows, faults, part.strict) for f in self.fields]
+        parsed = [f.column(rows, faults, part.strict) for f in self.fields]
 
         def text(row: int) -> str:
             if positions is None or self._entries is None:
@@ -423,7 +432,7 @@ class JsonLinesReader:
             frame = pl.DataFrame(rejected, schema=schema, orient="row")
             self._reject(frame.with_columns(file=pl.lit(self.original.name)))
         types = {name: pl.String if name not in _PLACES else pl.Int64 for name in columns}
-        frame = pl.DataFrame(columns, schema=types).with_columns(found)
+        frame = pl.DataFrame(columns, schema=types).with_columns(parsed)
         index = pl.int_range(len(rows), eager=True)
         if faults:
             sound = ~index.is_in(list(faults))

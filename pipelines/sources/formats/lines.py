@@ -92,25 +92,25 @@ def line_blocks(
     """
     done = 0
     with original.open() as stream:
-        rest: Block = b""
-        while len(data := stream.after(rest, block)) > len(rest):
-            done += len(data) - len(rest)
-            cut = _last_line_end(data, len(rest))
+        tail: Block = b""
+        while len(data := stream.after(tail, block)) > len(tail):
+            done += len(data) - len(tail)
+            cut = _last_line_end(data, len(tail))
             # Blank lines wait for what follows them, unless there are very many.
             end = content_end(data, cut, blank)
             cut = end if cut - end <= MAX_LINE else cut
             if cut:
                 yield done, data[:cut]
-            rest = data[cut:]
-            if len(rest) > MAX_RECORD:
+            tail = data[cut:]
+            if len(tail) > MAX_RECORD:
                 raise SourceError(
                     f"a line is longer than {MAX_RECORD >> 20} MiB",
-                    where=f"{original.name}:{_lines_before(original, done - len(rest))}",
+                    where=f"{original.name}:{_lines_before(original, done - len(tail))}",
                     hint="expected one record per line",
                 )
-        end = content_end(rest, len(rest), blank)
+        end = content_end(tail, len(tail), blank)
         if end:
-            yield done, rest[:end]
+            yield done, tail[:end]
 
 
 def numbered_lines(
@@ -153,9 +153,9 @@ def _last_line_end(data: Block, low: int) -> int:
     high = len(data)
     while high > low:
         start = max(low, high - _TAIL)
-        found = bytes(data[start:high]).rfind(b"\n") + 1
-        if found:
-            return start + found
+        end = bytes(data[start:high]).rfind(b"\n") + 1
+        if end:
+            return start + end
         high = start
     return 0
 
@@ -204,9 +204,9 @@ def ahead(items: Iterator[T], depth: int = 1) -> Iterator[T]:
 
     with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as pool:
         try:
-            made = deque(pool.submit(following) for _ in range(depth))
-            while (item := made.popleft().result()) is not end:
-                made.append(pool.submit(following))
+            futures = deque(pool.submit(following) for _ in range(depth))
+            while (item := futures.popleft().result()) is not end:
+                futures.append(pool.submit(following))
                 yield item  # type: ignore[misc]  # not the sentinel
         finally:
             pool.shutdown(cancel_futures=True)

@@ -107,8 +107,8 @@ def _escaped(data: Bytes) -> Places:
     slashes = np.flatnonzero(data == _SLASH)
     nth = np.arange(len(slashes))
     first = np.where(np.diff(slashes, prepend=-2) > 1, nth, 0)
-    found: Places = slashes[(nth - np.maximum.accumulate(first)) % 2 == 0] + 1
-    return found
+    escaped: Places = slashes[(nth - np.maximum.accumulate(first)) % 2 == 0] + 1
+    return escaped
 
 
 def _quotes(data: Bytes, escaped: Places) -> tuple[Places, Places, Places]:
@@ -153,21 +153,21 @@ def _put_words(out: Bytes, opening: Places, closing: Places) -> None:
     starts, lengths = starts[long], (ends - starts)[long]
     places = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
     outside = out[places].tobytes()
-    found = _LONG.sub(rb"\1 ", outside) if b"L" in outside else outside
+    replaced = _LONG.sub(rb"\1 ", outside) if b"L" in outside else outside
     for word, other in _WORDS.items():
         # One byte is found much faster than a word.
         if word[:1] in outside:
-            found = found.replace(word, other)
-    if found is not outside:
-        out[places] = np.frombuffer(found, dtype=np.uint8)
+            replaced = replaced.replace(word, other)
+    if replaced is not outside:
+        out[places] = np.frombuffer(replaced, dtype=np.uint8)
 
 
 def _finished(out: Bytes) -> bytes:
     """Replace placeholders."""
-    found = out.tobytes()
+    encoded = out.tobytes()
     for mark, text in _MARKS.items():
-        found = found.replace(b"%c" % mark, text)
-    return found
+        encoded = encoded.replace(b"%c" % mark, text)
+    return encoded
 
 
 def _evaluated(text: bytes) -> bytes:

@@ -108,17 +108,17 @@ class OracleAgent(_Seller):
     privileged = True
 
     def __init__(self, rater: str = "words", settings: Settings | None = None) -> None:
-        known = [n for n in RATERS.names() if n not in ("ensemble", "replay")]
-        if rater not in known and ":" not in rater:
+        names = [n for n in RATERS.names() if n not in ("ensemble", "replay")]
+        if rater not in names and ":" not in rater:
             raise ConfigError(
-                "no such rater", where=f"agent oracle, rater {rater!r}", hint=nearest(rater, known)
+                "no such rater", where=f"agent oracle, rater {rater!r}", hint=nearest(rater, names)
             )
         self._name = rater
         given = settings or Settings()
         self._engine = given.engine if rater in ("llm", "listwise") else None
         # The raters read the section of the domain.
-        own = {"rater": rater, "ensemble": (), "scale": "0-100"}
-        scoring = given.product_scoring.model_copy(update=own)
+        update = {"rater": rater, "ensemble": (), "scale": "0-100"}
+        scoring = given.product_scoring.model_copy(update=update)
         self._settings = given.model_copy(update={"product_scoring": scoring})
         self._rater: Rater | None = None
         self._chosen: dict[tuple[int, int], int] = {}
@@ -127,11 +127,11 @@ class OracleAgent(_Seller):
         """Open the rater; one whose scores are those that the regret is made of is refused."""
         super().open(book, seed)
         self._chosen.clear()
-        asked = self._name if self._engine is None else str(self._engine.model)
-        if asked in book.raters:
+        rater_name = self._name if self._engine is None else str(self._engine.model)
+        if rater_name in book.raters:
             raise ConfigError(
                 "the oracle's rater is a member of the ensemble that made the scores",
-                where=f"agent oracle, rater {asked}, {book.reference or 'book'}",
+                where=f"agent oracle, rater {rater_name}, {book.reference or 'book'}",
                 hint=f"use a rater other than {', '.join(book.raters)}",
             )
         tables = book.tables(needs_of(self._name))
@@ -152,10 +152,10 @@ class OracleAgent(_Seller):
 
     def metadata(self) -> dict[str, Any]:
         """Name, rater and its model."""
-        found: dict[str, Any] = {"name": self.name, "rater": self._name}
+        metadata: dict[str, Any] = {"name": self.name, "rater": self._name}
         if self._engine is not None:
-            found |= {"language_model": self._engine.model, "engine": self._engine.kind}
-        return found
+            metadata |= {"language_model": self._engine.model, "engine": self._engine.kind}
+        return metadata
 
     def act(self, views: Views) -> Actions:
         """Recommend the rater's highest, the first of equal ones; failed without all ratings."""
@@ -178,12 +178,12 @@ class OracleAgent(_Seller):
         sets = [self.book.sets[number] for number, _ in pairs]
         people, who = np.unique([persona for _, persona in pairs], return_inverse=True)
         what = np.array([self._row[item] for shelf in sets for item in shelf.item_ids])
-        asked = np.stack([np.repeat(who, [len(shelf) for shelf in sets]), what], axis=1)
+        indices = np.stack([np.repeat(who, [len(shelf) for shelf in sets]), what], axis=1)
         # A product may be in several sets that a persona is asked about.
-        unique, back = np.unique(asked, axis=0, return_inverse=True)
+        unique, back = np.unique(indices, axis=0, return_inverse=True)
         personas = self._personas[people.tolist()]
         batch = self._rater.rate(personas, self._items, pairs=unique)
         ends = np.cumsum([len(shelf) for shelf in sets])[:-1]
         for pair, scores in zip(pairs, np.split(batch.expected[back], ends), strict=True):
-            whole = not np.isnan(scores).any()
-            self._chosen[pair] = int(np.round(scores, 6).argmax()) if whole else -1
+            complete = not np.isnan(scores).any()
+            self._chosen[pair] = int(np.round(scores, 6).argmax()) if complete else -1

@@ -94,10 +94,10 @@ class BeliefAgent:
             left = views.questions_left[rows] > 0
             more = left & (views.must_ask[rows] | self._goes_on(views.turn[rows]))
             if table.facets and more.any():
-                own = self.scores(table, w, free[first], views, rows, inverse)
-                own = np.where(free, np.round(own, 3), -np.inf)
-                ask[rows] = more & (views.must_ask[rows] | (own.max(axis=1) > self.threshold))
-                facet[rows] = np.where(ask[rows], own.argmax(axis=1), -1)
+                scores = self.scores(table, w, free[first], views, rows, inverse)
+                scores = np.where(free, np.round(scores, 3), -np.inf)
+                ask[rows] = more & (views.must_ask[rows] | (scores.max(axis=1) > self.threshold))
+                facet[rows] = np.where(ask[rows], scores.argmax(axis=1), -1)
         return Actions(
             ask=ask,
             facet=facet,
@@ -155,19 +155,19 @@ class BeliefAgent:
             columns = columns_of(shelf, views.facets[rows], views.answers[rows])
             counts = np.zeros((len(rows), table.p.shape[1] + 1), np.float32)
             counts[np.arange(len(rows))[:, None], columns] = 1.0  # a repeated answer counts once
-            asked = self._asked(views, rows)
-            known = np.concatenate([counts[:, :-1], asked], axis=1).astype(np.uint64)
-            key = keys[rows] + known @ self._hashes[: known.shape[1]]
+            used = self._asked(views, rows)
+            history = np.concatenate([counts[:, :-1], used], axis=1).astype(np.uint64)
+            key = keys[rows] + history @ self._hashes[: history.shape[1]]
             _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
             w = table.posterior(log_prior[rows[first]], counts[first, :-1])
-            yield number, rows, table, w, (first, inverse), ~asked
+            yield number, rows, table, w, (first, inverse), ~used
 
     def _asked(self, views: Views, rows: Ints) -> Bools:
         """Facets that were asked about, of shape (rows, facets of the set)."""
         width = len(self._book.sets[int(views.set[rows[0]])].facets)
-        found = np.zeros((len(rows), width + 1), np.bool_)
-        found[np.arange(len(rows))[:, None], views.facets[rows]] = True
-        return found[:, :-1]
+        used = np.zeros((len(rows), width + 1), np.bool_)
+        used[np.arange(len(rows))[:, None], views.facets[rows]] = True
+        return used[:, :-1]
 
 
 class BaseAgent(BeliefAgent):
@@ -186,20 +186,20 @@ class BaseAgent(BeliefAgent):
         """Ask about a facet by hash of the turn; the belief is computed for sales alone."""
         n, place = len(views), np.arange(self._widths.max(initial=1))
         drawn = uniform(views.seeds[:, None], _FACET, place)
-        asked = np.zeros((n, len(place) + 1), np.bool_)
-        asked[np.arange(n)[:, None], views.facets] = True
-        drawn[asked[:, :-1]] = -1.0
+        used = np.zeros((n, len(place) + 1), np.bool_)
+        used[np.arange(n)[:, None], views.facets] = True
+        drawn[used[:, :-1]] = -1.0
         drawn[place >= self._widths[views.set][:, None]] = -2.0
         best = drawn.max(axis=1)
         ask = (views.questions_left > 0) & (best > -2)
         ask &= views.must_ask | (self._goes_on(views.turn) & (best >= 0))
         sale = np.flatnonzero(~ask)
-        found = super().act(views.take(sale))
-        assert found.expected_regret is not None
-        assert found.confidences is not None
+        actions = super().act(views.take(sale))
+        assert actions.expected_regret is not None
+        assert actions.confidences is not None
         product, belief = np.full(n, -1), np.full((n, 7), np.nan, np.float32)
-        product[sale] = found.product
-        belief[sale] = np.column_stack([found.expected_regret, found.confidences])
+        product[sale] = actions.product
+        belief[sale] = np.column_stack([actions.expected_regret, actions.confidences])
         return Actions(
             ask=ask,
             facet=np.where(ask, drawn.argmax(axis=1), -1),
@@ -266,12 +266,12 @@ class PlanningAgent(BeliefAgent):
         self, table: SetBelief, w: Floats, free: Bools, views: Views, rows: Ints, inverse: Ints
     ) -> Floats:
         """Expected value of information less the cost (points)."""
-        found = table.gain(w, cost=self._cost, depth=self._depth, free=free)[inverse]
+        gains = table.gain(w, cost=self._cost, depth=self._depth, free=free)[inverse]
         last = views.questions_left[rows] == 1
         if self._depth == 2 and last.any():
             nearest = table.gain(w, cost=self._cost, depth=1, free=free)[inverse]
-            found = np.where(last[:, None], nearest, found)
-        return np.asarray(found, np.float32)
+            gains = np.where(last[:, None], nearest, gains)
+        return np.asarray(gains, np.float32)
 
 
 class ThompsonAgent(BeliefAgent):

@@ -98,12 +98,12 @@ class LinearAgent:
             product[rows] = np.round(mean[rows] @ x.T, 6).argmax(axis=1)
             if not len(columns):
                 continue
-            asked = np.zeros((len(rows), len(self._book.sets[number].facets) + 1), np.bool_)
-            asked[np.arange(len(rows))[:, None], views.facets[rows]] = True
+            used = np.zeros((len(rows), len(self._book.sets[number].facets) + 1), np.bool_)
+            used[np.arange(len(rows))[:, None], views.facets[rows]] = True
             # A value that is no feature has nothing to be learned of.
-            known = np.where(columns >= 0, spread[rows][:, columns], 0.0)
-            worst = np.maximum.reduceat(known, self._book.sets[number].starts, axis=1)
-            worst = np.where(asked[:, :-1], -1.0, np.round(worst, 6))
+            value_spread = np.where(columns >= 0, spread[rows][:, columns], 0.0)
+            worst = np.maximum.reduceat(value_spread, self._book.sets[number].starts, axis=1)
+            worst = np.where(used[:, :-1], -1.0, np.round(worst, 6))
             go = more[rows] & (views.must_ask[rows] | (worst.max(axis=1) > self._certain))
             ask[rows], facet[rows] = go, np.where(go, worst.argmax(axis=1), -1)
         return Actions(ask=ask, facet=facet, product=views.placed(product))
@@ -118,14 +118,14 @@ class LinearAgent:
             if seen.shape[1]:
                 mean, fresh = _observed(mean, root, seen, targets, self._noise)
                 root = np.concatenate([root, fresh], axis=1)
-            told = ~np.isnan(score[rows])
+            has_feedback = ~np.isnan(score[rows])
             x = np.zeros((len(rows), 1, mean.shape[1]))
-            for number, own in groups(views.set[rows]):
-                x[own, 0] = self._of(number)[0][outcomes.product[rows[own]]]
-            target = np.where(told, score[rows] - _CENTRE, 0.0)[:, None]
+            for number, places in groups(views.set[rows]):
+                x[places, 0] = self._of(number)[0][outcomes.product[rows[places]]]
+            target = np.where(has_feedback, score[rows] - _CENTRE, 0.0)[:, None]
             after, fresh = _observed(mean, root, x, target, self._noise / 2)
-            mean = np.where(told[:, None], after, mean)
-            root = np.concatenate([root, np.where(told[:, None, None], fresh, 0.0)], axis=1)
+            mean = np.where(has_feedback[:, None], after, mean)
+            root = np.concatenate([root, np.where(has_feedback[:, None, None], fresh, 0.0)], axis=1)
             self._states.write(lifetimes, customers, mean, root)
 
     def wipe(self, lifetimes: Ints) -> None:
@@ -192,15 +192,15 @@ class _States:
 
         Another customer's mean is that of the past ones, with the covariance of the prior.
         """
-        known = [self._of.get(n) for n in lifetimes.tolist()]
-        same = [s is not None and s.customer == c for s, c in zip(known, customers, strict=True)]
-        ranks = [len(s.root) for s, own in zip(known, same, strict=True) if s and own]
-        mean = np.zeros((len(known), self._width))
-        root = np.zeros((len(known), max(ranks, default=0), self._width))
-        for row, (state, own) in enumerate(zip(known, same, strict=True)):
+        states = [self._of.get(n) for n in lifetimes.tolist()]
+        same = [s is not None and s.customer == c for s, c in zip(states, customers, strict=True)]
+        ranks = [len(s.root) for s, current in zip(states, same, strict=True) if s and current]
+        mean = np.zeros((len(states), self._width))
+        root = np.zeros((len(states), max(ranks, default=0), self._width))
+        for row, (state, current) in enumerate(zip(states, same, strict=True)):
             if state is not None:
-                mean[row] = state.mean if own else state.total / (state.customers + 1)
-            if state is not None and own:
+                mean[row] = state.mean if current else state.total / (state.customers + 1)
+            if state is not None and current:
                 root[row, : len(state.root)] = state.root
         return mean, root
 
@@ -209,17 +209,17 @@ class _States:
         for row, (n, customer) in enumerate(
             zip(lifetimes.tolist(), customers.tolist(), strict=True)
         ):
-            own = root[row][root[row].any(axis=1)]
+            filled = root[row][root[row].any(axis=1)]
             state = self._of.get(n)
             if state is None:
-                self._of[n] = _State(customer, 1, mean[row], own, mean[row].copy())
+                self._of[n] = _State(customer, 1, mean[row], filled, mean[row].copy())
                 continue
             if customer == state.customer:
                 state.total -= state.mean
             else:
                 state.customers += 1
             state.total += mean[row]
-            state.customer, state.mean, state.root = customer, mean[row], own
+            state.customer, state.mean, state.root = customer, mean[row], filled
 
     def wipe(self, lifetimes: Ints) -> None:
         """Forget lifetimes."""
@@ -240,11 +240,11 @@ def _observed(
         here = np.arange(len(x))[:, None]
         across = -np.take_along_axis(root, x[:, None, :], axis=2).swapaxes(1, 2) @ root
         across[here, np.arange(x.shape[1]), x] += 1.0
-        own, expected = np.take_along_axis(across, x[:, None, :], axis=2), mean[here, x]
+        covariance, expected = np.take_along_axis(across, x[:, None, :], axis=2), mean[here, x]
     else:
         across = x - (x @ root.swapaxes(1, 2)) @ root
-        own, expected = across @ x.swapaxes(1, 2), (x @ mean[:, :, None])[:, :, 0]
-    lower = np.linalg.cholesky(own + noise**2 * np.eye(x.shape[1]))
+        covariance, expected = across @ x.swapaxes(1, 2), (x @ mean[:, :, None])[:, :, 0]
+    lower = np.linalg.cholesky(covariance + noise**2 * np.eye(x.shape[1]))
     fresh = np.linalg.solve(lower, across)
     missed = np.linalg.solve(lower, (target - expected)[:, :, None])
     return mean + (missed.swapaxes(1, 2) @ fresh)[:, 0], fresh
@@ -252,12 +252,12 @@ def _observed(
 
 def _satisfaction(outcomes: Outcomes) -> Any:
     """Satisfaction from 0 to 1 by the feedback, NaN without one."""
-    found = np.full(len(outcomes.views), np.nan)
+    satisfaction = np.full(len(outcomes.views), np.nan)
     if outcomes.regret is not None:
-        found = 1 - np.asarray(outcomes.regret, np.float64) / _WORST
+        satisfaction = 1 - np.asarray(outcomes.regret, np.float64) / _WORST
     if outcomes.stars is not None:
-        found = np.where(outcomes.stars >= 0, outcomes.stars / 5.0, np.nan)
+        satisfaction = np.where(outcomes.stars >= 0, outcomes.stars / 5.0, np.nan)
     if outcomes.text is not None:
         tones = np.array([tone_of_text(t) for t in outcomes.text.tolist()], np.int64)
-        found = np.where(tones >= 0, _TONES[tones], np.nan)
-    return found
+        satisfaction = np.where(tones >= 0, _TONES[tones], np.nan)
+    return satisfaction

@@ -116,16 +116,16 @@ class ModelAgent(DialogueModel):
     ) -> None:
         self._strategy = strategy or self.strategy
         self._context_form = context or self.context
-        for option, value, known in (
+        for option, value, allowed in (
             ("strategy", self._strategy, DIALOGUE_STRATEGIES),
             ("context", self._context_form, CONTEXTS),
             ("confidences", confidences, _CONFIDENCES),
         ):
-            if value not in known:
+            if value not in allowed:
                 raise ConfigError(
                     f"unknown {option} {value!r}",
                     where="agent of a language model",
-                    hint=f"one of {', '.join(known)}",
+                    hint=f"one of {', '.join(allowed)}",
                 )
         super().__init__(
             settings,
@@ -298,7 +298,7 @@ class ModelAgent(DialogueModel):
         return text, thoughts
 
     def _recommended(
-        self, turns: Sequence[_Turn], asked: Bools, thoughts: Sequence[str], journal: Journal
+        self, turns: Sequence[_Turn], mask: Bools, thoughts: Sequence[str], journal: Journal
     ) -> Any:
         """Distributions over the products' numbers, of shape (n, largest set); NaN without one."""
         prompts = [
@@ -307,7 +307,7 @@ class ModelAgent(DialogueModel):
                 thought=thoughts[row], begun=self.begun,
             )
             for row, turn in enumerate(turns)
-            if asked[row] and journal.status[row] == OK
+            if mask[row] and journal.status[row] == OK
         ]  # fmt: skip
         shares = np.full((len(turns), int(self._book.sizes.max())), np.nan, np.float32)
         for (row, _), reply in self.replies(prompts, journal).items():
@@ -346,15 +346,15 @@ class ModelAgent(DialogueModel):
         if self._context_form == "off" or self.privileged:
             return [[] for _ in range(len(views))]
         episodes = [views.past(row) for row in range(len(views))]
-        blocks = [[_episode(one) for one in past] for past in episodes]
+        blocks = [[_episode(episode) for episode in past] for past in episodes]
         if self._context_form == "raw":
             return blocks
         prompts = []
         for row, raw in enumerate(blocks):
             lifetime = int(views.lifetime[row])
-            known = self._summaries.setdefault(lifetime, {})
+            summaries = self._summaries.setdefault(lifetime, {})
             for block in raw:
-                if block not in known:
+                if block not in summaries:
                     seed = seed_of(self._seed, hash_text(block), _SUMMARY)
                     prompts.append(
                         Prompt(
@@ -367,8 +367,8 @@ class ModelAgent(DialogueModel):
             self._summaries[int(views.lifetime[row])][block] = reply["text"]
         return [
             [
-                _episode(one, self._summaries[int(views.lifetime[row])].get(block, ""))
-                for one, block in zip(episodes[row], raw, strict=True)
+                _episode(episode, self._summaries[int(views.lifetime[row])].get(block, ""))
+                for episode, block in zip(episodes[row], raw, strict=True)
             ]
             for row, raw in enumerate(blocks)
         ]
@@ -395,14 +395,14 @@ class ModelAgent(DialogueModel):
         )
 
 
-def _episode(one: PastEpisode, summary: str = "") -> str:
+def _episode(episode: PastEpisode, summary: str = "") -> str:
     return past_block(
-        one.episode + 1,
-        one.customer,
-        one.category,
-        said=one.turns,
-        product=one.sold or "",
-        feedback=one.feedback,
+        episode.episode + 1,
+        episode.customer,
+        episode.category,
+        said=episode.turns,
+        product=episode.sold or "",
+        feedback=episode.feedback,
         summary=summary,
     )
 

@@ -72,10 +72,10 @@ class ModelCustomer(DialogueModel):
         n, journal = len(questions), Journal(len(questions))
         texts = questions.text if questions.text is not None else np.full(n, None, object)
         prompts = [self._question(questions, row, texts[row]) for row in range(n)]
-        found = self.replies(prompts, journal)
+        replies = self.replies(prompts, journal)
         value = np.full(n, UNMATCHED, np.int8)
         words = np.full(n, None, object)
-        for (row, _), reply in found.items():
+        for (row, _), reply in replies.items():
             if isinstance(reply, dict):
                 words[row] = reply["text"]
                 continue
@@ -118,7 +118,7 @@ class ModelCustomer(DialogueModel):
             Choice(options) if closed else dialogue_text("answer"),
             f"dialogue/{self._book.persona_ids[person]}",
             seed_of(questions.seeds[row], _ANSWER),
-            partial(self._leak, number, [question, *(asked for asked, _ in said)]),
+            partial(self._leak, number, [question, *(past for past, _ in said)]),
         )
 
     def _sale(self, sales: Sales, row: int) -> Prompt:
@@ -144,7 +144,7 @@ class ModelCustomer(DialogueModel):
             dialogue_text("feedback"),
             f"dialogue/{self._book.persona_ids[person]}",
             seed_of(sales.seeds[row], _FEEDBACK),
-            partial(self._leak, number, [shelf.titles[product], *(asked for asked, _ in said)]),
+            partial(self._leak, number, [shelf.titles[product], *(past for past, _ in said)]),
         )
 
     def _options(self, number: int, facet: int) -> tuple[str, ...]:

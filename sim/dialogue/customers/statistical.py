@@ -40,12 +40,12 @@ def match_facet(question: str, shelf: ChoiceSet) -> int:
     >>> match_facet("How was your day?", shelf)
     -1
     """
-    asked = content_words(question)
-    found = []
+    words = content_words(question)
+    counts = []
     for facet in shelf.facets:
         named = content_words(" ".join((facet.kind, *facet.values)))
-        found.append(2 * len(asked & named) + len(asked & (content_words(facet.question) - named)))
-    return int(np.argmax(found)) if found and max(found) > 0 else -1
+        counts.append(2 * len(words & named) + len(words & (content_words(facet.question) - named)))
+    return int(np.argmax(counts)) if counts and max(counts) > 0 else -1
 
 
 class StatisticalCustomer:
@@ -109,9 +109,9 @@ class StatisticalCustomer:
             for row in np.flatnonzero(facet < 0).tolist():
                 facet[row], text[row] = self._understood(questions, row)
         value = np.full(len(questions), UNMATCHED, np.int8)
-        known = np.flatnonzero(facet >= 0)
-        for number, rows in groups(questions.set[known]):
-            at = known[rows]
+        matched = np.flatnonzero(facet >= 0)
+        for number, rows in groups(questions.set[matched]):
+            at = matched[rows]
             value[at] = self._answers(number)[questions.persona[at], facet[at]]
         return Answers(facet=facet, value=value, text=text)
 
@@ -151,9 +151,9 @@ class StatisticalCustomer:
         assert questions.text is not None
         question, number = questions.text[row] or "", int(questions.set[row])
         stated = self._book.attributes[int(questions.persona[row])]
-        asked = content_words(question)
+        words = content_words(question)
         for name in sorted(stated):
-            if content_words(name) & asked and _PERSONAL.search(question):
+            if content_words(name) & words and _PERSONAL.search(question):
                 return -1, f"My {name.replace('_', ' ')} is {stated[name]}."
         key = (number, question)
         if key not in self._matched:
@@ -189,24 +189,24 @@ class StatisticalCustomer:
         An empty text where the product has the preferred value of every facet that it has.
         """
         shelf = self._book.sets[number]
-        found = np.full(len(personas), "", object)
+        texts = np.full(len(personas), "", object)
         if not shelf.facets:
-            return found
+            return texts
         means = value_means(shelf, shelf.y[personas])
         means = np.where(np.isnan(means), -np.inf, means)
         of = np.stack([f.of for f in shelf.facets], axis=1)[products].astype(np.int64)
-        own = np.take_along_axis(means, shelf.starts + np.maximum(of, 0), axis=1)
-        own[(of < 0) | np.isinf(own)] = np.inf
-        missed = np.maximum.reduceat(means, shelf.starts, axis=1) - own
+        actual = np.take_along_axis(means, shelf.starts + np.maximum(of, 0), axis=1)
+        actual[(of < 0) | np.isinf(actual)] = np.inf
+        missed = np.maximum.reduceat(means, shelf.starts, axis=1) - actual
         facet = missed.argmax(axis=1)
         start = shelf.starts[facet]
         place = np.arange(means.shape[1])
         inside = (place >= start[:, None]) & (place < (start + shelf.widths[facet])[:, None])
-        wanted = np.where(inside, means, -np.inf).argmax(axis=1)
+        preferred = np.where(inside, means, -np.inf).argmax(axis=1)
         said = [f" I would have preferred {_wish(*name)}." for name in shelf.value_names]
         rows = np.flatnonzero(missed.max(axis=1) > 0)
-        found[rows] = [said[n] for n in wanted[rows].tolist()]
-        return found
+        texts[rows] = [said[n] for n in preferred[rows].tolist()]
+        return texts
 
 
 def _wish(kind: str, value: str) -> str:

@@ -204,7 +204,8 @@ function Home() {
       <dl class="numbers">${stats.map(([name, title]) => html`<div><dd>${count(name).toLocaleString("en")}</dd><dt>${title}</dt></div>`)}</dl></header>
     ${best && html`<section><h2>${nameOf(best.who)} opens the app</h2><p>${[factsOf(best.who), (best.who.likes || []).length && `likes ${best.who.likes.join(", ")}`].filter(Boolean).join("; ")}</p><${Strip} visit=${best} pages=${best.pages.slice(0, 1)} />
       <p><a class="button" href=${`#/visits/${visits.rows.indexOf(best)}`}>The whole visit →</a></p></section>`}
-    ${people && html`<section><h2>Some of the cast</h2><div class="cards" onKeyDown=${walk}>${people.rows.map((who, n) => [who, n]).filter((_, n) => n % Math.ceil(people.rows.length / 6) === 0).slice(0, 6).map(([who, n]) => html`<${PersonCard} who=${who} number=${n} />`)}</div></section>`}`;
+    ${people && html`<section><h2>Some of the cast</h2><div class="cards" onKeyDown=${walk}>${people.rows.map((who, n) => [who, n]).filter((_, n) => n % Math.ceil(people.rows.length / 6) === 0).slice(0, 6).map(([who, n]) => html`<${PersonCard} who=${who} number=${n} />`)}</div></section>`}
+    ${Object.keys(index.absent).length > 0 && html`<section><h2>Not shown here</h2><dl class="absent">${Object.entries(index.absent).map(([part, reason]) => html`<dt>${TITLES[part] || part}</dt><dd>${reason}</dd>`)}</dl></section>`}`;
 }
 
 const VIEW = {

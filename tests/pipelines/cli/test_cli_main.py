@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -270,22 +272,41 @@ def test_completion_offers_commands_and_releases(understudy: Understudy, home: P
     assert done.stdout.split() == ["movies@latest"]
 
 
-def test_every_command_takes_set_home_config_and_json() -> None:
+@pytest.fixture(scope="module")
+def every_command() -> dict[str, Any]:
+    """All commands of ours by their words, such as ``release show``."""
+
     def leaves(command: object, path: str) -> list[tuple[str, object]]:
         inner = getattr(command, "commands", None)
         if inner is None:
             return [(path, command)]
         return [leaf for name, c in inner.items() for leaf in leaves(c, f"{path} {name}")]
 
-    found = [
+    return dict(
         leaf
         for name, entry in commands().items()
         if entry.module.partition(".")[0] in ("pipelines", "sim", "orchestration")
         for leaf in leaves(load_command(entry), name)
-    ]
-    assert len(found) > 45
-    for path, command in found:
-        options = {o for p in command.params for o in p.opts}  # type: ignore[attr-defined]
+    )
+
+
+def test_every_example_is_a_call_of_its_command(every_command: dict[str, Any]) -> None:
+    calls = 0
+    for path, command in every_command.items():
+        lines = (command.help or "").replace("\\\n", "").splitlines()
+        for line in (line.strip() for line in lines):
+            if line.startswith("understudy "):
+                words = line.removeprefix(f"understudy {path}")
+                assert words != line, (path, line)
+                command.make_context(path, shlex.split(words))
+                calls += 1
+    assert calls > 20
+
+
+def test_every_command_takes_set_home_config_and_json(every_command: dict[str, Any]) -> None:
+    assert len(every_command) > 45
+    for path, command in every_command.items():
+        options = {o for p in command.params for o in p.opts}
         assert {"--set", "--home", "--config", "--json"} <= options, path
 
 
@@ -299,6 +320,8 @@ def test_help_shows_examples_line_by_line_and_the_json_shape_last() -> None:
         "--set engine.kind=transformers --set engine.model=smollm2-135m",
     ]
     assert text.index("--json") < text.index('JSON: {"release"')
+    text = CliRunner().invoke(app, ["agents", "run", "--help"]).stdout
+    assert '"p_view": [value, low, high]' in " ".join(text.split())
 
 
 @pytest.mark.parametrize(

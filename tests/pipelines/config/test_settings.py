@@ -191,7 +191,6 @@ INCLUDE = {
     "quality",
     "scoring",
     "splits",
-    "traits",
     "world",
 }
 EXCLUDE = {
@@ -256,7 +255,7 @@ def test_every_field_is_documented(section: type[Section]) -> None:
         ("serving.timeout", "0", "takes a number above 0, not 0"),
         ("serving.prefix_reuse", "maybe", "takes true or false, not maybe"),
         ("world.folder", [1], "takes a path, not [1]"),
-        ("traits.activity", [1, "x"], 'a list of 2 (each a number from 0 to 1), not [1, "x"]'),
+        ("training.seeds", 1, "a list (each a whole number of at least 0), not 1"),
         ("world.sample", "3", "takes a mapping of settings"),
         ("scoring.rater", "oracle", "or module:Class or file.py:Class of your own, not oracle"),
         ("scoring.ensemble", [{"ratr": 1}], "unknown setting scoring.ensemble.ratr"),

@@ -545,7 +545,7 @@ def random_world(seed: int, users: int = 30, items: int = 25):
 def test_answers_without_a_user_are_the_table_of_similar_items(seed):
     triples, items, embeddings = random_world(seed)
     memory = GraphMemory.from_tables(triples, items, embeddings=embeddings)
-    table = pl.concat(item_similarity(triples, embeddings, GraphSettings(top_k=7)))
+    table = pl.concat(item_similarity(triples, embeddings, GraphSettings(), top_k=7))
     for item in items["item_id"]:
         rows = table.filter(item_id=item).sort("rank")
         found = memory.retrieve(None, item, k=7)

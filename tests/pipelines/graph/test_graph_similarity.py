@@ -32,10 +32,8 @@ def vectors(**rows):
     )
 
 
-def table(triples, embeddings=None, *, paths=None, block=None, threads=1, **given):
-    frames = item_similarity(
-        triples, embeddings, GraphSettings(**given), paths=paths, block=block, threads=threads
-    )
+def table(triples, embeddings=None, *, settings=None, **options):
+    frames = item_similarity(triples, embeddings, settings or GraphSettings(), **options)
     found = pl.concat(frames)
     return CONTRACTS["movies.item_similarity"].validate(found)
 
@@ -106,7 +104,11 @@ def test_ties_go_to_the_smaller_id_and_ranks_are_cut_at_top_k():
 
 
 def test_without_a_weight_for_embeddings_only_paths_decide():
-    found = table(SMALL, vectors(A=[1, 0], D=[0.6, 0.8]), embedding_weight=0.0, alpha=1.0)
+    found = table(
+        SMALL,
+        vectors(A=[1, 0], D=[0.6, 0.8]),
+        settings=GraphSettings(embedding_weight=0.0, alpha=1.0),
+    )
     assert "D" not in set(found["item_id"]) | set(found["neighbour_id"])
     assert found["score"].equals(found["pathsim"].rename("score"))
 
@@ -190,7 +192,7 @@ def test_blocks_shrink_as_the_catalogue_grows():
     class Catalogue:
         groups = ((),) * 8
 
-    job = bulk._Job(Catalogue(), None, GraphSettings())
+    job = bulk._Job(Catalogue(), None, GraphSettings(), 50)
     for Catalogue.items in (100, 10_000, 100_000, 1_000_000):
         rows = job.rows_that_fit(bulk._BLOCK_BYTES)
         assert 1 <= rows <= bulk._BLOCK_ROWS

@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipelines.config import TraitSettings
 from pipelines.personas import (
     MIN_PEOPLE,
     TRAITS,
@@ -21,6 +20,7 @@ from pipelines.personas import (
     sample_attributes,
 )
 from pipelines.personas._joint import TRAIT_SHARES, Copula, Tables, filled, rake
+from pipelines.warehouse import TIER_ENDS
 
 DATA = Path(str(files("pipelines.personas") / "data"))
 
@@ -38,8 +38,8 @@ def test_no_published_cell_is_of_fewer_than_twenty_people(name):
 
 
 def test_trait_shares_are_the_tiers_of_human_users():
-    tiers = TraitSettings()
-    for name, ends in (("activity", tiers.activity), ("conformity", tiers.conformity)):
+    for name in ("activity", "conformity"):
+        ends = TIER_ENDS[name]
         low, middle, _ = TRAIT_SHARES[name]
         # A small distance is much conformity: its tiers count from the other end.
         expected = ends if name == "activity" else (1 - ends[1], 1 - ends[0])

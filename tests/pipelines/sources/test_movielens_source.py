@@ -260,8 +260,8 @@ def test_a_world_without_tags_is_fine(data: Path, scratch: Path) -> None:
 
 def test_a_missing_file_is_named_with_what_was_expected(data: Path, scratch: Path) -> None:
     write_world(data)
-    (data / "movielens/ml-25m/links.csv").unlink()
-    with pytest.raises(SourceError, match=r"links.csv missing.*expected movies.csv, ratings.csv"):
+    (data / "movielens/ml-25m/movies.csv").unlink()
+    with pytest.raises(SourceError, match=r"movies.csv missing.*expected movies.csv, ratings.csv"):
         Read(data, scratch)
 
 

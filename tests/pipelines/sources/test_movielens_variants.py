@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import zipfile
 from pathlib import Path
 
@@ -285,8 +286,8 @@ def test_a_file_that_is_missing_or_empty_is_named(data: Path, scratch: Path) -> 
         Read(data, scratch / "again")
 
 
-@pytest.mark.parametrize("folder", ["movielens", "movielens/mine"])
-def test_links_and_tags_of_own_data_may_be_absent(data: Path, scratch: Path, folder: str) -> None:
+@pytest.mark.parametrize("folder", ["movielens", "movielens/mine", "movielens/ml-25m", "my data"])
+def test_links_and_tags_of_a_folder_may_be_absent(data: Path, scratch: Path, folder: str) -> None:
     target = data / folder
     target.mkdir(parents=True)
     (target / "movies.csv").write_text("movieId,title,genres\n1,Alpha (1999),Drama\n")
@@ -297,12 +298,45 @@ def test_links_and_tags_of_own_data_may_be_absent(data: Path, scratch: Path, fol
 
 
 def test_published_archive_without_its_links_is_an_error(data: Path, scratch: Path) -> None:
-    target = data / "movielens" / "ml-25m"
-    target.mkdir(parents=True)
-    for name in ("movies", "ratings", "tags"):
-        (target / f"{name}.csv").touch()
+    (data / "movielens").mkdir(parents=True)
+    with zipfile.ZipFile(data / "movielens" / "ml-25m.zip", "w") as archive:
+        for name in ("movies", "ratings", "tags"):
+            archive.writestr(f"ml-25m/{name}.csv", "")
     with pytest.raises(SourceError, match=r"links\.csv missing"):
         Read(data, scratch)
+
+
+#: Files of two films as people save them: by pandas with and without an index, by a spreadsheet,
+#: with columns of their own, packed.
+SAVED = {
+    "pandas": (",movieId,title,genres\n0,1,A (1999),War\n", ",userId,movieId,rating,timestamp\n"
+               "0,7.0,1.0,4.5,964982703.0\n"),
+    "other order": ("genres,title,movieId\nWar,A (1999),1\n",
+                    "timestamp,rating,movieId,userId\n964982703,4.5,1,7\n"),
+    "other names": ("MOVIE_ID,Title,Genres\n1,A (1999),War\n",
+                    "user_id,movie_id,Rating,timestamp\n7,1,4.5,964982703\n"),
+    "spreadsheet": ("movieId;title;genres\n1;A (1999);War\n",
+                    "userId;movieId;rating;timestamp\n7;1;4.5;964982703\n"),
+    "more columns": ("movieId,title,genres,note\n1,A (1999),War,\"good, old\"\n",
+                     "userId, movieId, rating, timestamp, x\n7, 1, 4.5, 964982703, 3\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("saved", SAVED)
+def test_files_that_were_saved_again_are_read(
+    data: Path, scratch: Path, saved: str, packed: bool
+) -> None:
+    folder = data / "ml-latest-small"
+    folder.mkdir(parents=True)
+    for name, text in zip(("movies", "ratings"), SAVED[saved], strict=True):
+        if packed:
+            (folder / f"{name}.csv.gz").write_bytes(gzip.compress(text.encode()))
+        else:
+            (folder / f"{name}.csv").write_text(text)
+    tables = Read(data, scratch).tables
+    assert tables["movies"].rows() == [(1, "A (1999)", "War")]
+    assert tables["ratings"].rows() == [(7, 1, 4.5, "0.5-5", 964982703)]
 
 
 def test_every_archive_has_an_address_and_a_checksum() -> None:

@@ -21,11 +21,20 @@ from pipelines.raters import (
     ordinal,
 )
 from pipelines.raters.testing import check_rater, contract_items, contract_personas
-from pipelines.surrogates import Pairs, compare, fit_pairs, save_surrogate, teach, teacher_of
+from pipelines.surrogates import (
+    Pairs,
+    Recipe,
+    compare,
+    fit_pairs,
+    save_surrogate,
+    teach,
+    teacher_of,
+)
 
 GENRES = ["Action", "Comedy", "Drama", "Horror", "Western"]
 PEOPLE, FILMS = 120, 90
-SETTINGS = SurrogateSettings(rank=6, sweeps=8, hold_out_items=0.1)
+SETTINGS = SurrogateSettings()
+RECIPE = Recipe(rank=6, sweeps=8, hold_out_items=0.1)
 
 
 def facts(seed=0):
@@ -117,7 +126,7 @@ def scores():
 def taught(scores):
     personas, items = facts()
     teacher = teacher_of(scores, rater=None, error_budget=0.01)
-    return teach(teacher, personas=personas, items=items, settings=SETTINGS)
+    return teach(teacher, personas=personas, items=items, settings=SETTINGS, recipe=RECIPE)
 
 
 def rmse(taught):
@@ -143,7 +152,7 @@ def test_shuffled_features_fall_to_the_floors(scores):
     films = np.random.default_rng(6).permutation(FILMS).tolist()
     other = items.with_columns(items[films].select("genres", "year"))
     teacher = teacher_of(scores, rater=None, error_budget=0.01)
-    found = teach(teacher, personas=mixed, items=other, settings=SETTINGS)
+    found = teach(teacher, personas=mixed, items=other, settings=SETTINGS, recipe=RECIPE)
     for kind, row in rmse(found).items():
         if "unseen" in kind:
             assert row["value"] > 0.9 * row["floor"], kind
@@ -155,7 +164,7 @@ def test_shuffled_features_fall_to_the_floors(scores):
 def test_equal_inputs_give_equal_bytes_and_read_back_equal(taught, scores, tmp_path):
     personas, items = facts()
     teacher = teacher_of(scores, rater=None, error_budget=0.01)
-    again = teach(teacher, personas=personas, items=items, settings=SETTINGS)
+    again = teach(teacher, personas=personas, items=items, settings=SETTINGS, recipe=RECIPE)
     first, second = tmp_path / "a", tmp_path / "b"
     files, others = save_surrogate(taught, first), save_surrogate(again, second)
     assert [f.read_bytes() for f in files] == [f.read_bytes() for f in others]
@@ -220,9 +229,11 @@ def test_surrogate_is_no_teacher(scores):
 def test_round_teaches_the_effect_of_memories(scores, taught):
     """The planted teacher moves with the surplus of what is remembered; one round learns it."""
     personas, items = facts()
-    settings = SurrogateSettings(**{**SETTINGS.model_dump(), "rounds": 1, "visited": 1_000})
+    settings = SurrogateSettings(rounds=1, visited=1_000)
     teacher = teacher_of(scores, rater=None, error_budget=0.01)
-    found = teach(teacher, personas=personas, items=items, settings=settings, ask=Planted)
+    found = teach(
+        teacher, personas=personas, items=items, settings=settings, recipe=RECIPE, ask=Planted
+    )
     visited = rmse(found)["visited states"]
     assert visited["value"] < 0.7 * visited["floor"]
     bound = bind(SurrogateRater(found.model), personas, items)
@@ -239,7 +250,7 @@ def test_round_teaches_the_effect_of_memories(scores, taught):
     )
     other = replace(teacher, name="somebody else")
     with pytest.raises(ConfigError, match="open the rater planted"):
-        teach(other, personas=personas, items=items, settings=settings, ask=Planted)
+        teach(other, personas=personas, items=items, settings=settings, recipe=RECIPE, ask=Planted)
 
 
 def test_cutpoints_ascend_and_distributions_are_exact():
@@ -294,9 +305,11 @@ def test_figures_of_fidelity_by_hand():
 def remembering(scores):
     """A surrogate with a memory."""
     personas, items = facts()
-    settings = SurrogateSettings(**{**SETTINGS.model_dump(), "rounds": 1, "visited": 200})
+    settings = SurrogateSettings(rounds=1, visited=200)
     teacher = teacher_of(scores, rater=None, error_budget=0.01)
-    return teach(teacher, personas=personas, items=items, settings=settings, ask=Planted).model
+    return teach(
+        teacher, personas=personas, items=items, settings=settings, recipe=RECIPE, ask=Planted
+    ).model
 
 
 def test_surrogate_conforms(remembering):

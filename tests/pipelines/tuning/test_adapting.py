@@ -18,6 +18,7 @@ from pipelines.scales import SCALES
 from pipelines.tuning import (
     HeldOut,
     Judged,
+    Recipe,
     open_base,
     rating_examples,
     save_model,
@@ -26,7 +27,7 @@ from pipelines.tuning import (
 from tests.pipelines.tuning.worlds import noise, world
 
 STYLE = PromptStyle("movies", SCALES["0-9"], layout="ledger")
-SETTINGS = TuningSettings(steps=2, every=2, batch=1, looked_at=4, rate=1e-2)
+SETTINGS = TuningSettings(steps=2, every=2, batch=1, rate=1e-2)
 FACTS = {
     "source": "noise",
     "terms": "",
@@ -53,7 +54,9 @@ def test_adapted_model_is_merged_and_served_as_it_was_trained(tiny_model, tmp_pa
         history=6,
     ).sort("window", "position")
     base = open_base(checkpoint(tiny_model), STYLE)
-    model = train_rating_model(examples, STYLE, SETTINGS, tmp_path / "training", base=base)
+    model = train_rating_model(
+        examples, STYLE, SETTINGS, tmp_path / "training", base=base, recipe=Recipe(looked_at=4)
+    )
     assert not [name for name, _ in model.model.named_parameters() if "lora" in name]
     figures = Judged(
         pl.DataFrame(schema=dict.fromkeys(("slice", "predictor", "metric"), pl.String))

@@ -8,7 +8,7 @@ from scipy.stats import norm
 from pipelines.config import TuningSettings
 from pipelines.prompts import PromptStyle
 from pipelines.scales import SCALES
-from pipelines.tuning import HeldOut, rating_examples, train_rating_model
+from pipelines.tuning import HeldOut, Recipe, rating_examples, train_rating_model
 from tests.pipelines.tuning.worlds import world
 
 pytestmark = pytest.mark.night
@@ -16,7 +16,8 @@ pytestmark = pytest.mark.night
 USERS, ITEMS = 400, 150
 #: Spreads of people's levels, of films' qualities and of the noise, on 1-10.
 LEVEL, QUALITY, NOISE = 1.5, 0.8, 1.25
-SETTINGS = TuningSettings(steps=550, batch=2, every=110, window=40, dropout=0)
+SETTINGS = TuningSettings(steps=550, batch=2, every=110, dropout=0)
+RECIPE = Recipe(window=40)
 STYLE = PromptStyle("movies", SCALES["1-10"], layout="ledger")
 ANSWERS = np.arange(1.0, 11.0)
 _rng = np.random.default_rng(5)
@@ -40,10 +41,10 @@ def examples(tables):
         source=SCALES["0.5-5"],
         style=STYLE,
         held_out=nobody,
-        window=SETTINGS.window,
-        cuts=SETTINGS.cuts,
-        history=SETTINGS.window,
-        seed=SETTINGS.seed,
+        window=RECIPE.window,
+        cuts=RECIPE.cuts,
+        history=RECIPE.window,
+        seed=RECIPE.seed,
     )
     return rows.sort("window", "position")
 

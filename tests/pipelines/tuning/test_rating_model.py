@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from pipelines import tuning
 from pipelines.context import PipelineContext
 from pipelines.contracts import CONTRACTS
 from pipelines.errors import ConfigError
@@ -15,16 +16,17 @@ from tests.pipelines.tuning.worlds import world
 
 pytestmark = pytest.mark.night
 
-TUNING = {
-    "width": 32,
-    "steps": 24,
-    "every": 12,
-    "batch": 2,
-    "cuts": 1,
-    "looked_at": 100,
-    "window": 20,
-    "rate": 1e-2,
-}
+TUNING = {"steps": 24, "every": 12, "batch": 2, "rate": 1e-2}
+RECIPE = tuning.Recipe(width=32, cuts=1, looked_at=100, window=20)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_recipe():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuning, "RECIPE", RECIPE)
+        yield
+
+
 FILES = [
     "README.md",
     "calibration.json",

@@ -1,6 +1,7 @@
 """Training by the recipe: what a token sees, what the loss is of, leaks, and resuming."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -16,6 +17,7 @@ from pipelines.scales import SCALES
 from pipelines.tuning import (
     HeldOut,
     Prompts,
+    Recipe,
     batch_of,
     make_model,
     rating_examples,
@@ -27,9 +29,8 @@ from tests.pipelines.tuning.worlds import noise, world
 
 STYLE = PromptStyle("movies", SCALES["1-10"], layout="ledger")
 NOBODY = HeldOut(frozenset(), frozenset())
-SETTINGS = TuningSettings(
-    steps=12, batch=2, every=4, rate=1e-2, width=32, looked_at=40, dropout=0.1, patience=9
-)
+SETTINGS = TuningSettings(steps=12, batch=2, every=4, rate=1e-2, dropout=0.1)
+RECIPE = Recipe(width=32, looked_at=40, patience=9)
 
 
 def examples(tables, **more):
@@ -163,7 +164,7 @@ def weights(model):
 def test_killed_training_goes_on_from_the_last_checkpoint_to_equal_weights(small, tmp_path):
     """Also over a checkpoint whose writing was cut off."""
     rows, _ = small
-    whole = train_rating_model(rows, STYLE, SETTINGS, tmp_path / "whole")
+    whole = train_rating_model(rows, STYLE, SETTINGS, tmp_path / "whole", recipe=RECIPE)
     folder = tmp_path / "cut"
     for stop in (3, 6, 11):
 
@@ -172,10 +173,10 @@ def test_killed_training_goes_on_from_the_last_checkpoint_to_equal_weights(small
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt), listening(cut):
-            train_rating_model(rows, STYLE, SETTINGS, folder)
+            train_rating_model(rows, STYLE, SETTINGS, folder, recipe=RECIPE)
     (folder / "checkpoint-11").mkdir()
     (folder / "checkpoint-11" / "model.safetensors").write_bytes(b"half")
-    cut_off = train_rating_model(rows, STYLE, SETTINGS, folder)
+    cut_off = train_rating_model(rows, STYLE, SETTINGS, folder, recipe=RECIPE)
     assert whole.course == cut_off.course
     assert [look["step"] for look in whole.course] == [4, 8, 12]
     for name, weight in weights(whole.model).items():
@@ -186,8 +187,9 @@ def test_killed_training_goes_on_from_the_last_checkpoint_to_equal_weights(small
 def test_model_has_the_weights_of_its_best_evaluation_and_stops_early(small, tmp_path):
     """A rate at which the loss rises again."""
     rows, _ = small
-    settings = SETTINGS.model_copy(update={"steps": 40, "patience": 2, "dropout": 0.0})
-    model = train_rating_model(rows, STYLE, settings, tmp_path)
+    settings = SETTINGS.model_copy(update={"steps": 40, "dropout": 0.0})
+    recipe = replace(RECIPE, patience=2)
+    model = train_rating_model(rows, STYLE, settings, tmp_path, recipe=recipe)
     assert model.best["nll"] == min(look["nll"] for look in model.course)
     last, best = model.course[-1]["step"], model.best["step"]
     assert last == min(40, best + 2 * settings.every)
@@ -200,4 +202,4 @@ def test_loss_that_is_not_finite_is_an_error(small, tmp_path, monkeypatch):
 
     monkeypatch.setattr("pipelines.tuning._recipe.answer_logits", broken)
     with pytest.raises(EngineError, match=r"not finite.*lower tuning\.rate"):
-        train_rating_model(small[0], STYLE, SETTINGS, tmp_path)
+        train_rating_model(small[0], STYLE, SETTINGS, tmp_path, recipe=RECIPE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import polars as pl
 import pytest
 
 from pipelines.errors import ConfigError
@@ -20,7 +19,7 @@ from sim.experiments._believability import (
     best,
     draw_tasks,
     outcome_frame,
-    with_figures,
+    outcomes,
 )
 from tests.sim.agents.test_model_brain import by_question, yes
 from tests.sim.experiments.scripted import Prepared, Studies
@@ -34,14 +33,17 @@ def world(matched: Release) -> AgentWorld:
 
 
 def test_hand_worked_confusion_gives_the_figures() -> None:
-    frame = with_figures(pl.DataFrame({"tp": [7], "fn": [3], "fp": [2], "tn": [8]}))
-    found = frame.select(pl.col("accuracy", "precision", "recall", "f1").round(4)).row(0)
-    assert found == (0.75, 0.7778, 0.7, 0.7368)
+    """Seven of ten positive items are accepted, and two of ten others."""
+    positive = np.arange(20) < 10
+    accepted = np.isin(np.arange(20), [*range(7), 10, 11])
+    figures = outcomes(accepted[None], positive[None])
+    assert list(figures) == ["accuracy", "precision", "recall", "f1"]
+    assert np.concatenate(list(figures.values())).round(4).tolist() == [0.75, 0.7778, 0.7, 0.7368]
 
 
 def test_precision_of_nothing_accepted_is_zero() -> None:
-    frame = with_figures(pl.DataFrame({"tp": [0], "fn": [3], "fp": [0], "tn": [8]}))
-    assert frame.select("precision", "recall", "f1").row(0) == (0.0, 0.0, 0.0)
+    figures = outcomes(np.zeros((1, 11), bool), np.arange(11)[None] < 3)
+    assert [figures[name][0] for name in ("precision", "recall", "f1")] == [0.0, 0.0, 0.0]
 
 
 def test_best_accepts_as_many_as_are_positive() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -47,8 +49,8 @@ def test_slope_is_that_of_least_squares() -> None:
 
 
 def test_each_part_is_in_every_round_equally_often() -> None:
-    items, start = parts_of_rounds(
-        [f"ml:{n}" for n in range(4_000)], [f"persona:{n}" for n in range(4_000)], 4
-    )
+    ids = [f"{n}" for n in range(4_000)]
+    world = SimpleNamespace(catalogue=SimpleNamespace(ids=ids), people={"persona_id": ids})
+    items, start = parts_of_rounds(world, 4)  # type: ignore[arg-type]
     for found in (items, start):
         assert np.bincount(found) / 4_000 == pytest.approx(np.full(4, 0.25), abs=0.03)

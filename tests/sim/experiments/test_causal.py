@@ -54,17 +54,17 @@ def test_uniform_noise_claims_all_three_edges() -> None:
     _, found, diagnosis = edges(chain(np.random.default_rng(1).uniform), resamples=40)
     assert diagnosis.identified
     assert diagnosis.dependent > 0.05
-    claimed = {(e.source, e.target) for e in found if e.claimed}
-    assert claimed == {(0, 1), (0, 2), (1, 2)}
-    assert all(e.low <= e.weight <= e.high for e in found if e.claimed)
+    claimed = found.filter("claimed")
+    assert set(claimed.select("source", "target").rows()) == {(0, 1), (0, 2), (1, 2)}
+    assert claimed["weight"].is_between(claimed["low"], claimed["high"]).all()
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_normal_noise_claims_no_direction(seed: int) -> None:
     _, found, diagnosis = edges(chain(np.random.default_rng(seed).normal), resamples=20)
     assert not diagnosis.identified
-    assert found
-    assert not any(e.claimed for e in found)
+    assert found.height
+    assert not found["claimed"].any()
 
 
 def test_one_normal_residual_still_identifies() -> None:

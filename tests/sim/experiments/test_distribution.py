@@ -13,13 +13,7 @@ from sim.experiments._distribution import (
     distribution,
     likeness_of,
     resampled_likeness,
-    total_variation,
 )
-
-
-def test_total_variation_is_half_the_sum_of_differences() -> None:
-    left, right = np.array([0.1, 0.1, 0.2, 0.4, 0.2]), np.array([0.2, 0.2, 0.2, 0.2, 0.2])
-    assert total_variation(left, right) == pytest.approx(0.2)
 
 
 def test_equal_ratings_of_everybody_have_likeness_one() -> None:

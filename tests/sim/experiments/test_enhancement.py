@@ -16,13 +16,13 @@ from sim import open_release
 from sim.agents import AgentWorld, Judgement, Opinion, Question
 from sim.agents._baselines import AlwaysBrain
 from sim.experiments import ExperimentContext
+from sim.experiments._data import retrained
 from sim.experiments._enhancement import (
     _retrained_arms,
     feedback_arms,
     half_of,
     one_fold,
 )
-from sim.experiments._feedback import retrained
 
 
 def test_controls_are_of_the_same_size_and_disjoint() -> None:

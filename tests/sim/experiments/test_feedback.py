@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.experiments._feedback import drawn, shuffled
+from sim.experiments._data import drawn, shuffled
 
 
 def test_as_many_are_drawn_as_counted() -> None:

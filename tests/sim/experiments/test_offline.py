@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sim.experiments import ExperimentContext
-from sim.experiments._offline import agreement, f1, likes_exchanged, tau
+from sim.experiments._offline import agreement, f1, likes_exchanged, taus
 from sim.experiments.testing import fresh
 from tests.sim.experiments.scripted import Prepared, Studies, asking_a_model
 
@@ -34,14 +34,14 @@ def test_f1_is_of_the_listed_and_the_relevant() -> None:
 
 def test_tau_counts_pairs_in_the_same_order() -> None:
     values = np.array([1.0, 2.0, 3.0])
-    assert tau(values, values) == 1.0
-    assert tau(values, -values) == -1.0
     # One of three pairs turned, then one tied.
-    assert tau(values, np.array([1.0, 3.0, 2.0])) == pytest.approx(1 / 3)
-    assert tau(values, np.array([1.0, 2.0, 2.0])) == pytest.approx(2 / 3)
-    # The turned pair alone.
-    assert tau(values, np.array([1.0, 3.0, 2.0]), np.array([0.0, 1.0, 1.0])) == -1.0
-    assert np.isnan(tau(values, values, np.array([3.0, 0.0, 0.0])))
+    others = np.stack([values, -values, [1.0, 3.0, 2.0], [1.0, 2.0, 2.0]])
+    assert taus(np.tile(values, (4, 1)), others) == pytest.approx([1.0, -1.0, 1 / 3, 2 / 3])
+    # The turned pair alone, then no pair.
+    weights = np.array([[0.0, 1.0, 1.0], [3.0, 0.0, 0.0]])
+    turned, none = taus(np.tile(values, (2, 1)), np.tile([1.0, 3.0, 2.0], (2, 1)), weights)
+    assert turned == -1.0
+    assert np.isnan(none)
 
 
 def test_equal_orders_have_tau_one_in_every_draw() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.study import pooled
 from sim.experiments import ExperimentContext
-from sim.experiments._held_out import held_out_pairs, rated_rows
+from sim.experiments._data import held_out_pairs, rated_rows
 from sim.experiments._rating import biases, error_figures, rating
 from sim.experiments.testing import fresh
 from sim.metrics import Figure

@@ -110,8 +110,11 @@ def test_second_site_replaces_the_first(small: ModuleType, tmp_path: Path) -> No
     release = open_release("movies@latest", home=home)
     for number in (1, 3):
         written = explore(release, folder, settings(home), number=number)
-        # Neither agents nor a graph: what the release lacks has no view.
+        # Neither agents nor a graph: what the release lacks has no view, and a reason.
         assert written["views"] == {"people": number} == content(folder, "index")["views"]
+        assert {*written["absent"], *written["views"]} == {*VIEWS, "reasons of ratings"}
+        assert "splits" in written["absent"]["visits"]
+        assert written["absent"] == content(folder, "index")["absent"]
 
 
 def test_folder_with_other_files_is_refused(site_home: Path, tmp_path: Path) -> None:

@@ -180,19 +180,19 @@ class Capabilities:
         schema = self.style in _RULES
         return json_format(json.loads(constraint.schema)) if schema else JSON_MODE
 
-    def note_thoughts(self, one: Completion | Failure) -> bool:
+    def note_thoughts(self, reply: Completion | Failure) -> bool:
         """Whether a reply was cut in a thought that the probes had not shown: there is room now."""
-        cut = isinstance(one, Completion) and one.thought and one.finish == "length"
+        cut = isinstance(reply, Completion) and reply.thought and reply.finish == "length"
         if not cut or (self.thinks and not self.switch):
             return False
         self.thinks, self.switch = True, {}
         return True
 
-    def note_pattern(self, one: Completion | Failure, sent: FormStyle) -> bool:
+    def note_pattern(self, reply: Completion | Failure, sent: FormStyle) -> bool:
         """Whether a form was refused whose patterns the server may not read: none are sent now."""
-        if not isinstance(one, Failure) or one.status != "invalid" or sent != "json_pattern":
+        if not isinstance(reply, Failure) or reply.status != "invalid" or sent != "json_pattern":
             return False
-        self.style, self.probed["json_pattern"] = "json_schema", one.detail
+        self.style, self.probed["json_pattern"] = "json_schema", reply.detail
         return True
 
     def metadata(self) -> dict[str, Any]:
@@ -239,8 +239,8 @@ class Capabilities:
         if self.tokens is None:
             await self._probe_list()
         else:
-            one = await self._ask(_GREEDY, {"structured_outputs": {"grammar": lark(_GRAMMAR)}})
-            self.probed["structured_outputs"] = outcome = _obeyed(one, "zq7vx")
+            reply = await self._ask(_GREEDY, {"structured_outputs": {"grammar": lark(_GRAMMAR)}})
+            self.probed["structured_outputs"] = outcome = _obeyed(reply, "zq7vx")
             self._grammars = outcome == _HONOURED
         if not self._grammars:
             await self._probe_style()
@@ -281,29 +281,29 @@ class Capabilities:
         self._limit(self._serving.max_context)
 
     async def _page(self, path: str) -> Mapping[str, Any]:
-        found = await self._client.request(self._client.address.root + path, tries=2)
-        return {} if isinstance(found, Failure) else found.body
+        response = await self._client.request(self._client.address.root + path, tries=2)
+        return {} if isinstance(response, Failure) else response.body
 
     def _text(self, page: Mapping[str, Any], field: str = "version") -> str:
         value = page.get(field)
         return self._client.address.quote(value) if isinstance(value, str) else ""
 
     def _find_model(self, names: list[str]) -> str:
-        wanted = self._engine.model
-        same = [n for n in names if wanted in (n, n.rsplit("/", 1)[-1], n.removesuffix(":latest"))]
-        if wanted in names or len(same) == 1:
+        model = self._engine.model
+        same = [n for n in names if model in (n, n.rsplit("/", 1)[-1], n.removesuffix(":latest"))]
+        if model in names or len(same) == 1:
             self.probed["model"] = "listed"
-            return wanted if wanted in names else same[0]
+            return model if model in names else same[0]
         if names and self.server != "other":
-            close = difflib.get_close_matches(wanted, names, n=3, cutoff=0.3) or names[:3]
+            close = difflib.get_close_matches(model, names, n=3, cutoff=0.3) or names[:3]
             raise ConfigError(
-                f"the server has no model {wanted}",
+                f"the server has no model {model}",
                 where=f"engine.model; {self._client.address.api}",
                 hint=f"it lists {', '.join(close)}",
             )
         # Hosted servers have names for models that they don't list.
         self.probed["model"] = "not listed" if names else "the server lists no models"
-        return wanted
+        return model
 
     def _limit(self, value: Any) -> None:
         if type(value) is int and value > 0:
@@ -335,33 +335,33 @@ class Capabilities:
         if isinstance(prompt, Failure) or not prompt:
             self.probed["chat template"] = _why(prompt)
             [prompt] = _ids(await tokens.spell([_BARE])) or [[]]
-        wanted = [*dict.fromkeys(ids[0] for ids in _ids(await tokens.spell(_UNLIKELY)) if ids)]
+        targets = [*dict.fromkeys(ids[0] for ids in _ids(await tokens.spell(_UNLIKELY)) if ids)]
         outcome = "no tokens to try it with"
-        if prompt and len(wanted) >= 4:
-            outcome, self._prompt = await self._read_token_ids(prompt, wanted), prompt
+        if prompt and len(targets) >= 4:
+            outcome, self._prompt = await self._read_token_ids(prompt, targets), prompt
         self.probed[_BY_IDS] = outcome
         return outcome == _HONOURED
 
-    async def _read_token_ids(self, prompt: list[int], wanted: list[int]) -> str:
-        prompts, found = [prompt, [*prompt, prompt[-1]]], []
-        for ids in (wanted[:3], wanted[1:4]):
+    async def _read_token_ids(self, prompt: list[int], targets: list[int]) -> str:
+        prompts, logprobs = [prompt, [*prompt, prompt[-1]]], []
+        for ids in (targets[:3], targets[1:4]):
             fields, _ = self.fields(self.first_token, None, "completions")
             fields |= {"logprobs": 1, _BY_IDS: ids, "return_tokens_as_token_ids": True}
             sent = await self._client.complete(
                 prompts, fields, 1, tries=2, mode="probe", divide=False
             )
-            ones = [one for one in sent if isinstance(one, Completion)]
+            ones = [completion for completion in sent if isinstance(completion, Completion)]
             if len(ones) < len(sent):
                 return _why(sent[0])
             # A server that took the ids for text would count other tokens.
-            counted, count = sum(one.cost.usage.prompt for one in ones), sum(map(len, prompts))
+            counted, count = sum(c.cost.usage.prompt for c in ones), sum(map(len, prompts))
             if counted != count:
                 return f"misread: {counted} tokens for {count}"
             if any(t not in ones[0].ids for t in ids):
                 return _IGNORED
-            found.append({t: ones[0].ids[t] for t in ids})
-        same = all(abs(found[0][t] - found[1][t]) <= _SAME for t in wanted[1:3])
-        honoured = same and all(_is_distribution(f.values()) for f in found)
+            logprobs.append({t: ones[0].ids[t] for t in ids})
+        same = all(abs(logprobs[0][t] - logprobs[1][t]) <= _SAME for t in targets[1:3])
+        honoured = same and all(_is_distribution(f.values()) for f in logprobs)
         return _HONOURED if honoured else "no probabilities"
 
     # The chat endpoint ------------------------------------------------------------------------
@@ -369,15 +369,15 @@ class Capabilities:
     async def _probe_chat(self) -> None:
         """Probe the chat endpoint, and its name for the maximum number of tokens."""
         for field in ("max_tokens", "max_completion_tokens"):
-            one = await self._client.chat(_QUESTION, {field: 16}, 16, tries=2, mode="probe")
-            if isinstance(one, Failure):
-                self.probed["chat"] = one.detail
-                if one.status == "engine_error":
+            reply = await self._client.chat(_QUESTION, {field: 16}, 16, tries=2, mode="probe")
+            if isinstance(reply, Failure):
+                self.probed["chat"] = reply.detail
+                if reply.status == "engine_error":
                     break
                 continue
             self._limit_field = field
             self.probed["chat"] = f"honoured ({field})"
-            if one.thought:
+            if reply.thought:
                 await self._find_switch()
             return
         raise EngineError(
@@ -392,8 +392,8 @@ class Capabilities:
         outcome = "can't be turned off"
         for switch in _SWITCHES:
             self.switch = switch
-            one = await self._ask(_GREEDY)
-            if not isinstance(one, Failure) and one.text and not one.thought:
+            reply = await self._ask(_GREEDY)
+            if not isinstance(reply, Failure) and reply.text and not reply.thought:
                 outcome = f"turned off by {next(iter(switch))}"
                 break
             self.switch = {}
@@ -414,8 +414,8 @@ class Capabilities:
         fields |= extra or {}
         if endpoint == "chat":
             return await self._client.chat(messages, fields, limit, tries=2, mode="probe")
-        [one] = await self._client.complete([self._prompt], fields, limit, tries=2, mode="probe")
-        return one
+        [reply] = await self._client.complete([self._prompt], fields, limit, tries=2, mode="probe")
+        return reply
 
     async def _probe_sampling(self) -> None:
         """Find optional fields that the server refuses, and whether a seed repeats a draw.
@@ -423,26 +423,26 @@ class Capabilities:
         Most servers name the field that they refuse, and the client leaves it out. Where one does
         not, the request is tried without each.
         """
-        one = await self._ask(_DRAWN, seed=11)
-        if isinstance(one, Failure) and one.status == "invalid":
+        draw = await self._ask(_DRAWN, seed=11)
+        if isinstance(draw, Failure) and draw.status == "invalid":
             sent, _ = self.fields(_DRAWN, 11, self.endpoint)
             for name in (n for n in OPTIONAL if n in sent):
                 before = dict(self._client.left_out)
-                self._client.left_out[name] = one.detail
+                self._client.left_out[name] = draw.detail
                 without = await self._ask(_DRAWN, seed=11)
                 self._client.left_out = before
                 if not isinstance(without, Failure):
-                    self._client.leave_out(name, one.detail)
-                    one = without
+                    self._client.leave_out(name, draw.detail)
+                    draw = without
                     break
-        if isinstance(one, Failure):
+        if isinstance(draw, Failure):
             raise EngineError(
-                f"the server does not draw an answer ({one.detail})",
+                f"the server does not draw an answer ({draw.detail})",
                 where=self._client.address.api,
                 hint="check engine.model, and serving.timeout if it is slow",
             )
         again = await self._ask(_DRAWN, seed=11)
-        same = not isinstance(again, Failure) and one.text is not None and one.text == again.text
+        same = not isinstance(again, Failure) and draw.text is not None and draw.text == again.text
         self.probed["seed"] = "repeats" if same else "does not repeat"
 
     async def _probe_list(self) -> None:
@@ -460,14 +460,14 @@ class Capabilities:
         """Why there is no list; empty if there is."""
         fault = ""
         for self.ranks in _RANKS:
-            one = await self.listed(_QUESTION, tries=2, mode="probe")
-            if isinstance(one, Failure):
-                self.probed[_LISTS] = one.detail
-                fault = f"{_LISTS}: {one.detail}"
-                if one.detail.startswith("timeout"):
+            reply = await self.listed(_QUESTION, tries=2, mode="probe")
+            if isinstance(reply, Failure):
+                self.probed[_LISTS] = reply.detail
+                fault = f"{_LISTS}: {reply.detail}"
+                if reply.detail.startswith("timeout"):
                     break  # a shorter list would not be quicker
                 continue
-            if not _is_distribution(one.texts.values()):
+            if not _is_distribution(reply.texts.values()):
                 self.probed[_LISTS] = _IGNORED
                 return "the server returns no log-probabilities of other tokens"
             self.probed[_LISTS] = f"honoured ({self.ranks} tokens)"
@@ -480,11 +480,11 @@ class Capabilities:
         """A chat's first token with the list of the most probable ones; sent again without one."""
         fields, limit = self.fields(self.first_token, None, "chat")
         fields |= {"logprobs": True, "top_logprobs": self.ranks}
-        one = await self._client.chat(messages, fields, limit, tries=tries, mode=mode)
-        if isinstance(one, Failure) or one.texts or one.refusal:
-            return one
+        reply = await self._client.chat(messages, fields, limit, tries=tries, mode=mode)
+        if isinstance(reply, Failure) or reply.texts or reply.refusal:
+            return reply
         again = await self._client.chat(messages, fields, limit, tries=tries, mode=mode)
-        return again if isinstance(again, Failure) else replace(again, cost=one.cost + again.cost)
+        return again if isinstance(again, Failure) else replace(again, cost=reply.cost + again.cost)
 
     async def _probe_style(self) -> None:
         """Find how the fields of a form are asked for."""
@@ -492,28 +492,28 @@ class Capabilities:
             field = {"type": "string"} | rule
             schema: dict[str, Any] = {"type": "object", "properties": {"zq": field}}
             schema |= {"required": ["zq"], "additionalProperties": False}
-            one = await self._ask(_GREEDY, json_format(schema), endpoint="chat")
-            self.probed[style] = outcome = _obeyed(one, '{"zq":"vx"}')
+            reply = await self._ask(_GREEDY, json_format(schema), endpoint="chat")
+            self.probed[style] = outcome = _obeyed(reply, '{"zq":"vx"}')
             if outcome == _HONOURED:
                 self.style = style
                 return
-        one = await self._ask(_GREEDY, JSON_MODE, endpoint="chat", messages=_JSON)
-        self.probed["json_object"] = outcome = _obeyed(one, "{")
+        reply = await self._ask(_GREEDY, JSON_MODE, endpoint="chat", messages=_JSON)
+        self.probed["json_object"] = outcome = _obeyed(reply, "{")
         self.style = "json_object" if outcome == _HONOURED else "lines"
 
 
-def _obeyed(one: Completion | Failure, wanted: str) -> str:
+def _obeyed(reply: Completion | Failure, expected: str) -> str:
     """Outcome of a probe after which a text begins with the wanted one."""
-    if isinstance(one, Failure):
-        return one.detail
-    text = "".join((one.text or "").split())
+    if isinstance(reply, Failure):
+        return reply.detail
+    text = "".join((reply.text or "").split())
     # A cut answer may be on the way: a model may fill JSON with white space.
-    begun = one.finish == "length" and len(text) >= 5 and wanted.startswith(text)
-    return _HONOURED if text.startswith(wanted) or begun else _IGNORED
+    begun = reply.finish == "length" and len(text) >= 5 and expected.startswith(text)
+    return _HONOURED if text.startswith(expected) or begun else _IGNORED
 
 
-def _why(found: Any) -> str:
-    return found.detail if isinstance(found, Failure) else "no token ids"
+def _why(reply: Any) -> str:
+    return reply.detail if isinstance(reply, Failure) else "no token ids"
 
 
 def _ids(spelled: list[list[int]] | Failure) -> list[list[int]]:

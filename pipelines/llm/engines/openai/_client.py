@@ -360,10 +360,10 @@ def classify_response(
 ) -> Attempt:
     """Classify a response; in mode ``run`` or ``probe``, raise if no request can succeed."""
     try:
-        found = orjson.loads(body)
+        decoded = orjson.loads(body)
     except orjson.JSONDecodeError:
-        found = None
-    parsed = found if isinstance(found, dict) else None
+        decoded = None
+    parsed = decoded if isinstance(decoded, dict) else None
     if code == 200:
         if parsed is None:
             return Failure("engine_error", _not_json(headers, body), code, again="lost")
@@ -439,9 +439,9 @@ def _codes(parsed: dict[str, Any] | None) -> str:
     if not isinstance(error, dict):
         return ""
     inner = error.get("innererror")
-    found = [error.get("code"), error.get("type")]
-    found.append(inner.get("code") if isinstance(inner, dict) else None)
-    return " ".join(str(word).lower() for word in found if word)
+    codes = [error.get("code"), error.get("type")]
+    codes.append(inner.get("code") if isinstance(inner, dict) else None)
+    return " ".join(str(word).lower() for word in codes if word)
 
 
 def _usage(parsed: dict[str, Any]) -> Usage | None:
@@ -504,7 +504,7 @@ def _completion(choice: dict[str, Any], hidden: bool) -> Completion:
     if finish == "content_filter" and not refusal:
         refusal = "the server's content filter"
     finish = finish if isinstance(finish, str) else ""
-    found = Completion(
+    parsed = Completion(
         text=text if isinstance(text, str) else None,
         finish="length" if finish.lower() in _CUT else finish,
         refusal=refusal,
@@ -512,11 +512,11 @@ def _completion(choice: dict[str, Any], hidden: bool) -> Completion:
     )
     for token, value in _first_ranks(choice.get("logprobs")):
         if token.startswith(_ID) and token[len(_ID) :].isdecimal():
-            found.ids[int(token[len(_ID) :])] = value
+            parsed.ids[int(token[len(_ID) :])] = value
         else:
-            before = found.texts.get(token)
-            found.texts[token] = value if before is None else float(np.logaddexp(before, value))
-    return found
+            before = parsed.texts.get(token)
+            parsed.texts[token] = value if before is None else float(np.logaddexp(before, value))
+    return parsed
 
 
 #: Fields of a message in which servers put the thought.
@@ -744,7 +744,7 @@ class Client:
         ]
         # Over the budget, one after the other, so that they fit best.
         done = [await h for h in halves] if over else await gather(halves)
-        return [one for part in done for one in part]
+        return [completion for part in done for completion in part]
 
     async def chat(
         self,
@@ -841,13 +841,13 @@ class Client:
         for name, words in refused.items():
             self.leave_out(name, words)
         served_by = self._origin(sent.body)
-        for one in sent.completions:
-            self.address.check_leak(f"{one.text}{one.refusal}{one.finish}")
-        written = [_length(one, limit) for one in sent.completions]
+        for completion in sent.completions:
+            self.address.check_leak(f"{completion.text}{completion.refusal}{completion.finish}")
+        written = [_length(completion, limit) for completion in sent.completions]
         parts = split_usage(sent.usage, sizes, written)
         return [
-            replace(one, cost=Cost(usage, sent.seconds, served_by))
-            for one, usage in zip(sent.completions, parts, strict=True)
+            replace(completion, cost=Cost(usage, sent.seconds, served_by))
+            for completion, usage in zip(sent.completions, parts, strict=True)
         ]
 
     def leave_out(self, name: str, words: str) -> None:
@@ -970,10 +970,10 @@ class Client:
         )
         if isinstance(attempt, Failure) or count is None:
             return attempt
-        found = read_completions(attempt.body, count)
-        if isinstance(found, str):
-            return Failure("engine_error", self.address.quote(found), again="lost")
-        return replace(attempt, completions=found)
+        completions = read_completions(attempt.body, count)
+        if isinstance(completions, str):
+            return Failure("engine_error", self.address.quote(completions), again="lost")
+        return replace(attempt, completions=completions)
 
     def _unconnected(self, error: httpx2.ConnectError) -> str:
         """Why there is no connection; raise where no further try can help."""
@@ -1017,10 +1017,10 @@ def refused_field(failure: Failure, body: Mapping[str, Any]) -> str | None:
     return min(named, key=lambda name: body[name] != OPTIONAL[name], default=None)
 
 
-def _length(one: Completion, limit: int) -> int:
+def _length(completion: Completion, limit: int) -> int:
     """About how long an answer is, for its share of the request's tokens."""
-    text = len((one.text or "").encode()) // 3 + 1
-    return limit if one.finish == "length" else min(limit, text)
+    text = len((completion.text or "").encode()) // 3 + 1
+    return limit if completion.finish == "length" else min(limit, text)
 
 
 def _one_may_be_at_fault(failure: Failure) -> bool:

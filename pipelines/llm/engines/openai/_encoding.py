@@ -138,9 +138,9 @@ class LocalTokens:
         if place.is_dir():
             self.digest = Checkpoint(place, place.name).tokenizer_digest(text)
         else:
-            own = hashlib.sha256(place.read_bytes()).hexdigest()
-            both = hashlib.sha256(f"{own}\n{text}".encode()).hexdigest()
-            self.digest = both if text else own
+            digest = hashlib.sha256(place.read_bytes()).hexdigest()
+            both = hashlib.sha256(f"{digest}\n{text}".encode()).hexdigest()
+            self.digest = both if text else digest
 
     async def render(self, messages: Sequence[Message]) -> list[int] | Failure:
         """The prompt of a conversation; a last assistant message is continued."""
@@ -196,10 +196,10 @@ class VllmTokens:
 
     async def _ids(self, **body: Any) -> list[int] | Failure:
         url = self._client.address.root + "/tokenize"
-        found = await self._client.request(url, {"model": self._client.model, **body})
-        if isinstance(found, Failure):
-            return found
-        tokens = found.body.get("tokens")
+        response = await self._client.request(url, {"model": self._client.model, **body})
+        if isinstance(response, Failure):
+            return response
+        tokens = response.body.get("tokens")
         if not isinstance(tokens, list) or not all(type(t) is int for t in tokens):
             return Failure("engine_error", "the server's tokenizer gave no token ids")
         return tokens

@@ -67,9 +67,9 @@ async def _score_by_ids(
     except ValueError as error:
         detail = f"the model's tokenizer can't tell the options apart: {error}"
         return [Answer(row.request, "invalid", detail=detail) for row in rows]
-    wanted = sorted({t for step in tree.steps for t in step})
-    parts: list[tuple[Sequence[int], Sequence[int]]] = [(range(len(tree.nodes)), wanted)]
-    if len(wanted) > MAX_IDS:
+    token_ids = sorted({t for step in tree.steps for t in step})
+    parts: list[tuple[Sequence[int], Sequence[int]]] = [(range(len(tree.nodes)), token_ids)]
+    if len(token_ids) > MAX_IDS:
         parts = [
             ([n], step[at : at + MAX_IDS])
             for n, step in enumerate(tree.steps)
@@ -80,28 +80,28 @@ async def _score_by_ids(
     )
     answers = []
     for n, row in enumerate(rows):
-        asked = [
-            (node, ids, one)
-            for (nodes, ids), found in zip(parts, results, strict=True)
-            for node, one in zip(nodes, found[n], strict=True)
+        replies = [
+            (node, ids, reply)
+            for (nodes, ids), by_row in zip(parts, results, strict=True)
+            for node, reply in zip(nodes, by_row[n], strict=True)
         ]
-        answers.append(_merged(row.request, tree, asked))
+        answers.append(_merged(row.request, tree, replies))
     return answers
 
 
 def _merged(
     request: Request,
     tree: OptionTree,
-    asked: Sequence[tuple[int, Sequence[int], Completion | Failure]],
+    replies: Sequence[tuple[int, Sequence[int], Completion | Failure]],
 ) -> Answer:
     """The answer to a request that the completions at the tree's nodes make."""
     merged: list[dict[int, float]] = [{} for _ in tree.nodes]
     cost = Cost()
-    for node, ids, one in asked:
-        if isinstance(one, Failure):
-            return failed_answer(request, one)
-        merged[node] |= {t: one.ids[t] for t in ids if t in one.ids}
-        cost += one.cost
+    for node, ids, reply in replies:
+        if isinstance(reply, Failure):
+            return failed_answer(request, reply)
+        merged[node] |= {t: reply.ids[t] for t in ids if t in reply.ids}
+        cost += reply.cost
     if any(t not in merged[n] for n, step in enumerate(tree.steps) for t in step):
         detail = "the server omitted requested probabilities"
         return failed_answer(request, Failure("engine_error", detail))
@@ -132,7 +132,7 @@ async def _at_nodes(
     prompts = [(*(row.ids or ()), *tree.nodes[n]) for row in rows for n in nodes]
     parts = [prompts[at : at + MAX_PROMPTS] for at in range(0, len(prompts), MAX_PROMPTS)]
     results = await gather([client.complete(part, body, 1) for part in parts])
-    flat = [one for part in results for one in part]
+    flat = [reply for part in results for reply in part]
     return [flat[at : at + len(nodes)] for at in range(0, len(flat), len(nodes))]
 
 
@@ -146,33 +146,33 @@ async def _score_by_text(client: Client, capabilities: Capabilities, request: Re
     return answer
 
 
-def _read_list(request: Request, one: Completion | Failure) -> Answer:
+def _read_list(request: Request, reply: Completion | Failure) -> Answer:
     """Look for the options' texts among the most probable first tokens of a chat's answer."""
-    if isinstance(one, Failure):
-        return failed_answer(request, one)
-    if one.refusal:
-        return _invalid(request, one.refusal[:120], one.cost, refused=True)
+    if isinstance(reply, Failure):
+        return failed_answer(request, reply)
+    if reply.refusal:
+        return _invalid(request, reply.refusal[:120], reply.cost, refused=True)
     try:
-        check_logprobs(one.texts.values())
+        check_logprobs(reply.texts.values())
     except AnswerError as error:
-        return _invalid(request, _impossible(error), one.cost)
+        return _invalid(request, _impossible(error), reply.cost)
     options = _options(request)
     seen: dict[str, float] = {}
-    for token, value in one.texts.items():
+    for token, value in reply.texts.items():
         # One with a space before it begins the same answer.
         text = token if token in options else token.lstrip()
         seen[text] = seen.get(text, 0.0) + math.exp(value)
-    known = sum(seen.get(option, 0.0) for option in options)
+    listed = sum(seen.get(option, 0.0) for option in options)
     unknown = sum(_may_be(option, seen) for option in options if option not in seen)
-    unseen = unknown / (unknown + known) if unknown > 0.0 else 0.0
-    if unseen > MAX_UNSEEN or known <= 0.0:
+    unseen = unknown / (unknown + listed) if unknown > 0.0 else 0.0
+    if unseen > MAX_UNSEEN or listed <= 0.0:
         detail = (
             f"{_LISTED} leaves up to {unseen or 1.0:.0%} of the options' "
             f"probability open (limit {MAX_UNSEEN:.0%})"
         )
-        return _invalid(request, detail, one.cost)
-    shares = [seen.get(option, 0.0) / known for option in options]
-    return _chosen(request, shares, min(1.0, known), one.cost)
+        return _invalid(request, detail, reply.cost)
+    shares = [seen.get(option, 0.0) / listed for option in options]
+    return _chosen(request, shares, min(1.0, listed), reply.cost)
 
 
 def _may_be(option: str, seen: Mapping[str, float]) -> float:
@@ -234,11 +234,11 @@ def _option_of(text: str, options: Sequence[str]) -> int | None:
     """
     numbers = {option.strip(): n for n, option in enumerate(options)}
     names = "|".join(map(re.escape, sorted(numbers, key=len, reverse=True)))
-    whole = re.compile(rf"(?<![\w-])(?<!\d[.,])(?:{names})(?!\w|[.,]\d)")
-    found = [*whole.finditer(text)]
-    begins = found and not re.search(r"\w", text[: found[0].start()])
-    if begins or len({match[0] for match in found}) == 1:
-        return numbers[found[0][0]]
+    pattern = re.compile(rf"(?<![\w-])(?<!\d[.,])(?:{names})(?!\w|[.,]\d)")
+    matches = [*pattern.finditer(text)]
+    begins = matches and not re.search(r"\w", text[: matches[0].start()])
+    if begins or len({match[0] for match in matches}) == 1:
+        return numbers[matches[0][0]]
     return None
 
 

@@ -50,9 +50,9 @@ async def write(client: Client, capabilities: Capabilities, rows: Sequence[Row])
         for limit, part in by_limit.items()
     ]
     return [
-        _answer(row.request, one)
+        _answer(row.request, reply)
         for part, ones in zip(by_limit.values(), await gather(parts), strict=True)
-        for row, one in zip(part, ones, strict=True)
+        for row, reply in zip(part, ones, strict=True)
     ]
 
 
@@ -67,51 +67,51 @@ async def _reply(client: Client, capabilities: Capabilities, request: Request) -
         room, extra = form_room(form), form_format(style, form)
     seed = drawn_seed(request.seed, request.replicate)
     fields, limit = capabilities.fields(request.sampling, seed, "chat", room)
-    one = await client.chat(messages, fields | extra, limit)
-    if capabilities.note_thoughts(one) or (form and capabilities.note_pattern(one, style)):
+    reply = await client.chat(messages, fields | extra, limit)
+    if capabilities.note_thoughts(reply) or (form and capabilities.note_pattern(reply, style)):
         return await _reply(client, capabilities, request)
-    if isinstance(form, GrammarConstraint) and isinstance(one, Completion) and one.text:
-        filled = read_form(form, one.text)
+    if isinstance(form, GrammarConstraint) and isinstance(reply, Completion) and reply.text:
+        filled = read_form(form, reply.text)
         if filled is not None and obeys(form, filled):
-            one = replace(one, text=filled, finish="stop")
-    return _answer(request, one)
+            reply = replace(reply, text=filled, finish="stop")
+    return _answer(request, reply)
 
 
-def _answer(request: Request, one: Completion | Failure) -> Answer:
-    if isinstance(one, Failure):
-        return failed_answer(request, one)
-    text = one.text
+def _answer(request: Request, reply: Completion | Failure) -> Answer:
+    if isinstance(reply, Failure):
+        return failed_answer(request, reply)
+    text = reply.text
     cut = [text.index(s) for s in request.sampling.stop if s in text] if text else []
-    if one.refusal:
-        return _ended(request, one, "refused", None, _line(one.refusal))
+    if reply.refusal:
+        return _ended(request, reply, "refused", None, _line(reply.refusal))
     if text and cut:
         text = text[: min(cut)]  # where a server left a stop string in
-    elif one.finish == "length":
-        detail = "" if text or not one.thought else "the thought used up the limit of the answer"
-        return _ended(request, one, "truncated", text or "", detail)
+    elif reply.finish == "length":
+        detail = "" if text or not reply.thought else "the thought used up the limit of the answer"
+        return _ended(request, reply, "truncated", text or "", detail)
     if text is None:
-        return _ended(request, one, "invalid", None, "the reply has no text")
+        return _ended(request, reply, "invalid", None, "the reply has no text")
     usual = _in_style(request.constraint, text)
     if usual is None:
         kind = constraint_kind(request.constraint) if request.constraint else ""
         detail = f"the reply breaks its constraint ({kind}): {_line(text)!r}"
-        return _ended(request, one, "invalid", None, detail)
-    return _ended(request, one, "ok", usual)
+        return _ended(request, reply, "invalid", None, detail)
+    return _ended(request, reply, "ok", usual)
 
 
 def _ended(
-    request: Request, one: Completion, status: Status, text: str | None, detail: str = ""
+    request: Request, reply: Completion, status: Status, text: str | None, detail: str = ""
 ) -> Answer:
     return Answer(
         request,
         status,
         text=text,
-        finish_reason=one.finish,
-        prompt_tokens=one.cost.usage.prompt,
-        completion_tokens=one.cost.usage.completion,
-        cached_tokens=one.cost.usage.cached,
-        latency=one.cost.seconds,
-        detail=one.cost.describe(detail),
+        finish_reason=reply.finish,
+        prompt_tokens=reply.cost.usage.prompt,
+        completion_tokens=reply.cost.usage.completion,
+        cached_tokens=reply.cost.usage.cached,
+        latency=reply.cost.seconds,
+        detail=reply.cost.describe(detail),
     )
 
 

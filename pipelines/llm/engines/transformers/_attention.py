@@ -93,33 +93,33 @@ def attend_by_runs(
     scale = size**-0.5 if scaling is None else scaling
     base = key.shape[2] - tokens
 
-    def part(asked: torch.Tensor, start: int, stop: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Attention over places that all of ``asked`` see, and logarithms of its sums."""
-        shape = asked.shape
+    def part(queries: torch.Tensor, start: int, stop: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Attention over places that all of ``queries`` see, and logarithms of its sums."""
+        shape = queries.shape
         # Query heads of a group ask the same keys: one product for all of them.
-        rows = asked.reshape(1, held, groups * shape[2], size)
+        rows = queries.reshape(1, held, groups * shape[2], size)
         seen = slice(start, stop)
         out, sums = fused(rows, key[:, :, seen], value[:, :, seen], 0.0, False, scale=scale)
         return out.view(shape).float(), sums.reshape(*shape[:3], 1)
 
-    whole = part(query, 0, base) if base else None
-    found = torch.empty(query.shape, dtype=torch.float32)
+    of_base = part(query, 0, base) if base else None
+    result = torch.empty(query.shape, dtype=torch.float32)
     for run in runs:
-        asked = query[:, :, run.start : run.stop]
+        queries = query[:, :, run.start : run.stop]
         itself = slice(base + run.start, base + run.stop)
-        own = [x[:, :, itself].repeat_interleave(groups, dim=1) for x in (key, value)]
-        out, sums = fused(asked, *own, 0.0, True, scale=scale)
+        keys_values = [x[:, :, itself].repeat_interleave(groups, dim=1) for x in (key, value)]
+        out, sums = fused(queries, *keys_values, 0.0, True, scale=scale)
         out, sums = out.float(), sums[..., None]
-        parts = [part(asked, base + start, base + stop) for start, stop in run.before]
-        if whole is not None:
+        parts = [part(queries, base + start, base + stop) for start, stop in run.before]
+        if of_base is not None:
             parts.append(
-                (whole[0][:, :, run.start : run.stop], whole[1][:, :, run.start : run.stop])
+                (of_base[0][:, :, run.start : run.stop], of_base[1][:, :, run.start : run.stop])
             )
         for more, more_sums in parts:
             out = torch.lerp(out, more, torch.sigmoid(more_sums - sums))
             sums = torch.logaddexp(sums, more_sums)
-        found[:, :, run.start : run.stop] = out
-    return found.to(query.dtype).transpose(1, 2).contiguous()
+        result[:, :, run.start : run.stop] = out
+    return result.to(query.dtype).transpose(1, 2).contiguous()
 
 
 @cache
@@ -148,13 +148,13 @@ def _one_token(
     held, tokens = key.shape[1:3]
     scale = size**-0.5 if scaling is None else scaling
     grouped = (query * scale).reshape(rows * held, heads // held, size)
-    found = torch.bmm(grouped, _room(key).transpose(1, 2))
-    scores = found.view(rows, held, heads // held, -1)[..., :tokens]
+    products = torch.bmm(grouped, _room(key).transpose(1, 2))
+    scores = products.view(rows, held, heads // held, -1)[..., :tokens]
     if mask is not None and mask.dtype == torch.bool:
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     elif mask is not None:
         scores = scores + mask
-    shares = torch.zeros_like(found)
+    shares = torch.zeros_like(products)
     shares.view(rows, held, heads // held, -1)[..., :tokens] = torch.softmax(
         scores, dim=-1, dtype=torch.float32
     )
@@ -186,18 +186,18 @@ def attend(
 
     rows, heads, _, size = query.shape
     held, tokens = key.shape[1:3]
-    asked = query * (size**-0.5 if scaling is None else scaling)
-    asked = asked.reshape(rows, held, heads // held, size)
+    queries = query * (size**-0.5 if scaling is None else scaling)
+    queries = queries.reshape(rows, held, heads // held, size)
     place = torch.arange(tokens)
-    own, own_sum = _attended(asked, key, value, place >= layer.pads[:, None])
-    rest, rest_sum = torch.zeros_like(own), torch.full_like(own_sum, float("-inf"))
+    tail, tail_sum = _attended(queries, key, value, place >= layer.pads[:, None])
+    prefix_out, prefix_sum = torch.zeros_like(tail), torch.full_like(tail_sum, float("-inf"))
     for prefix in layer.prefixes:
         part = slice(prefix.start, prefix.stop)
-        together = asked[part].transpose(0, 1)
-        found = _attended(together.flatten(1, 2)[None], prefix.keys[None], prefix.values[None])
-        for whole, one in zip((rest, rest_sum), found, strict=True):
-            whole[part] = one.view(*together.shape[:3], -1).transpose(0, 1)
-    out = torch.lerp(own, rest, torch.sigmoid(rest_sum - own_sum))
+        together = queries[part].transpose(0, 1)
+        attended = _attended(together.flatten(1, 2)[None], prefix.keys[None], prefix.values[None])
+        for target, source in zip((prefix_out, prefix_sum), attended, strict=True):
+            target[part] = source.view(*together.shape[:3], -1).transpose(0, 1)
+    out = torch.lerp(tail, prefix_out, torch.sigmoid(prefix_sum - tail_sum))
     return out.to(query.dtype).reshape(rows, 1, heads, size)
 
 

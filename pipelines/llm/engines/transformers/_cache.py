@@ -65,26 +65,26 @@ def shared_spans(prompts: Sequence[Ids]) -> list[tuple[int, int, int]]:
     >>> shared_spans(prompts)
     [(0, 2, 900), (2, 3, 901)]
     """
-    after = [common_prefix(one, other) for one, other in pairwise(prompts)]
-    found = [_spans_of(list(map(len, prompts)), after, own) for own in _OWN]
-    return min(found)[1]
+    after = [common_prefix(prompt, other) for prompt, other in pairwise(prompts)]
+    partitions = [_spans_of(list(map(len, prompts)), after, tail) for tail in _OWN]
+    return min(partitions)[1]
 
 
 def _spans_of(
-    lengths: list[int], after: list[int], own: int
+    lengths: list[int], after: list[int], tail: int
 ) -> tuple[int, list[tuple[int, int, int]]]:
-    """Tokens to read, and runs whose prompts have at most ``own`` tokens behind the prefix."""
+    """Tokens to read, and runs whose prompts have at most ``tail`` tokens behind the prefix."""
     # Of the first n prompts: tokens to read, where the last run begins, and what it shares.
     best: list[tuple[int, int, int]] = [(0, 0, 0)]
     for stop in range(1, len(lengths) + 1):
         longest = shared = lengths[stop - 1]
-        found = (best[-1][0] + _APART + shared, stop - 1, shared)
+        option = (best[-1][0] + _APART + shared, stop - 1, shared)
         for start in range(stop - 2, -1, -1):
             shared, longest = min(shared, after[start]), max(longest, lengths[start])
-            if longest - shared > own:
+            if longest - shared > tail:
                 break
-            found = min(found, (best[start][0] + _APART + shared, start, shared))
-        best.append(found)
+            option = min(option, (best[start][0] + _APART + shared, start, shared))
+        best.append(option)
     spans, stop = [], len(lengths)
     while stop:
         _, start, shared = best[stop]
@@ -104,24 +104,24 @@ def writing_cache(prompts: Sequence[ReadPrompt], *, share: bool) -> Any:
     import torch
     from transformers.cache_utils import Cache
 
-    read = [one.places[:-1] for one in prompts]
+    read = [prompt.places[:-1] for prompt in prompts]
     length = max(map(len, read))
-    spans = shared_spans([one.ids[:-1] for one in prompts]) if share else []
+    spans = shared_spans([prompt.ids[:-1] for prompt in prompts]) if share else []
     held = np.zeros(len(prompts), np.int64)
     for start, stop, tokens in spans:
         held[start:stop] = tokens
-    longest = max(len(places) - known for places, known in zip(read, held, strict=True))
+    longest = max(len(places) - cached for places, cached in zip(read, held, strict=True))
     index = np.zeros((len(prompts), longest), np.int64)
-    for row, places, known in zip(index, read, held, strict=True):
-        row[longest - len(places) + known :] = places[known:]
+    for row, places, cached in zip(index, read, held, strict=True):
+        row[longest - len(places) + cached :] = places[cached:]
     pads = torch.tensor([longest - len(p) + int(k) for p, k in zip(read, held, strict=True)])
     # Rows of one pass are neighbours: they are picked together.
-    starts = [n for n, one in enumerate(prompts) if n == 0 or one.kv is not prompts[n - 1].kv]
+    starts = [n for n, prompt in enumerate(prompts) if n == 0 or prompt.kv is not prompts[n - 1].kv]
     parts = [slice(n, m) for n, m in pairwise([*starts, len(prompts)])]
     layers = []
     with torch.inference_mode():
         for layer in range(len(prompts[0].kv)):
-            own = [
+            keys_values = [
                 torch.cat([_picked(prompts[p.start].kv[layer][half], index[p]) for p in parts])
                 for half in (0, 1)
             ]
@@ -135,7 +135,7 @@ def writing_cache(prompts: Sequence[ReadPrompt], *, share: bool) -> Any:
                 if tokens
                 for kv in [prompts[start].kv]
             ]
-            layers.append(_layer()(*own, length, pads, prefixes))
+            layers.append(_layer()(*keys_values, length, pads, prefixes))
     return Cache(layers=layers)
 
 

@@ -139,7 +139,7 @@ class TransformersEngine:
 
     def metadata(self) -> dict[str, Any]:
         """Device, precision, context, packing and how answers are read."""
-        kept = self._packer.prefixes.tokens if self._packer else 0
+        prefix_tokens = self._packer.prefixes.tokens if self._packer else 0
         return {
             "device": self._device,
             "dtype": self._dtype,
@@ -148,7 +148,7 @@ class TransformersEngine:
             "batch_tokens": self._serving.batch_tokens,
             "packing": "shared beginnings once per row" if self._packer else "off: plain passes",
             "row_tokens": self._packer.row_tokens if self._packer else None,
-            "kept_prefix_tokens": kept,
+            "kept_prefix_tokens": prefix_tokens,
             "chat_template": self._template_of,
             "distributions": "next-token probabilities at every token of every option; an option "
             "that begins another has what is left of its probability",
@@ -218,9 +218,9 @@ def _packing_error(model: Model) -> float:
     plain = torch.log_softmax(torch.stack([model.plain(p.tolist()) for p in prompts]), dim=-1)
     spread = (plain - plain.mean(dim=0)).norm()
     errors = []
-    for base, known in ((0, None), (shared, kv)):
+    for base, prefix in ((0, None), (shared, kv)):
         trie = PrefixTrie(base)
         ends = [trie.add(p) for p in prompts]
-        packed = torch.log_softmax(model.row(known, trie, ends).logits, dim=-1)
+        packed = torch.log_softmax(model.row(prefix, trie, ends).logits, dim=-1)
         errors.append(float((packed - plain).norm() / spread))
     return float(np.max(errors))

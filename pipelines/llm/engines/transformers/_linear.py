@@ -25,10 +25,10 @@ class PackedLinear(torch.nn.Module):
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """Rows, of shape (..., features in), as (..., features out)."""
-        found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
+        output: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
             rows, self._packed, self.bias, "none", [], ""
         )
-        return found
+        return output
 
 
 def can_pack(model: torch.nn.Module) -> bool:

@@ -86,8 +86,8 @@ class Model:
 
         with _failing("a forward pass"), torch.inference_mode():
             row = torch.tensor([list(ids)], device=self.device)
-            found = self.causal(input_ids=row, use_cache=False, **self._keep([len(ids) - 1]))
-            return self._entries(found.logits, [len(ids) - 1])[0]
+            output = self.causal(input_ids=row, use_cache=False, **self._keep([len(ids) - 1]))
+            return self._entries(output.logits, [len(ids) - 1])[0]
 
     def extend(self, kv: KeysValues | None, ids: Ids) -> KeysValues:
         """Keys and values of a prefix, going on from those of its beginning."""
@@ -100,8 +100,8 @@ class Model:
                 row = torch.from_numpy(ids[start : start + _CHUNK].astype(np.int64))
                 mask = None
                 if self.shares_prefixes:
-                    whole = [Run(0, len(row), ())]
-                    mask = self._bias(triangle(len(row)), cache.get_seq_length(), whole)
+                    runs = [Run(0, len(row), ())]
+                    mask = self._bias(triangle(len(row)), cache.get_seq_length(), runs)
                 self.causal(
                     input_ids=row[None].to(self.device),
                     attention_mask=mask,
@@ -124,7 +124,7 @@ class Model:
 
         with _failing("a packed row"), torch.inference_mode():
             cache = DynamicCache(ddp_cache_data=kv) if kv is not None or keep else None
-            found = self.causal(
+            output = self.causal(
                 input_ids=torch.tensor([trie.ids], device=self.device),
                 position_ids=torch.tensor([trie.positions], device=self.device),
                 attention_mask=self._bias(trie.mask(), trie.base, trie.runs()),
@@ -132,7 +132,7 @@ class Model:
                 use_cache=cache is not None,
                 **self._keep(reads),
             )
-            logits = self._entries(found.logits, reads)
+            logits = self._entries(output.logits, reads)
             return RowResult(logits, self._taken(cache) if keep else None)
 
     def generate(
@@ -255,62 +255,62 @@ def _ends(loaded: Any) -> list[int]:
     return []
 
 
-def _device(wanted: str) -> str:
+def _device(device: str) -> str:
     import torch
 
-    if wanted == "auto":
+    if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if wanted.startswith("cuda") and not torch.cuda.is_available():
+    if device.startswith("cuda") and not torch.cuda.is_available():
         raise ConfigError(
-            "no GPU that torch can use", where=f"serving.device is {wanted}", hint="set it to cpu"
+            "no GPU that torch can use", where=f"serving.device is {device}", hint="set it to cpu"
         )
     try:
-        return str(torch.device(wanted))
+        return str(torch.device(device))
     except RuntimeError as error:
-        raise ConfigError("unknown device", where=f"serving.device is {wanted}") from error
+        raise ConfigError("unknown device", where=f"serving.device is {device}") from error
 
 
-def _dtype(wanted: str, device: str) -> Any:
+def _dtype(dtype: str, device: str) -> Any:
     import torch
 
-    if wanted == "auto":
+    if dtype == "auto":
         return torch.float32 if device == "cpu" else torch.bfloat16
-    if device == "cpu" and wanted == "bfloat16" and not torch.cpu._is_avx512_bf16_supported():
+    if device == "cpu" and dtype == "bfloat16" and not torch.cpu._is_avx512_bf16_supported():
         _log.warning(
             "this processor has no instructions for bfloat16: engine.dtype=float32 is several "
             "times faster here"
         )
-    return getattr(torch, wanted)
+    return getattr(torch, dtype)
 
 
 def _context(config: Any, limit: int | None) -> int:
     """Longest prompt and answer: the model's, its sliding window's and the setting's least."""
     text = config.get_text_config(decoder=True)
-    found = [int(text.max_position_embeddings)] if hasattr(text, "max_position_embeddings") else []
+    limits = [int(text.max_position_embeddings)] if hasattr(text, "max_position_embeddings") else []
     kinds = getattr(text, "layer_types", None)
     window = getattr(text, "sliding_window", None)
     slides = "sliding_attention" in kinds if kinds else getattr(text, "use_sliding_window", True)
     if window is not None and slides:
         # Rows are masked by us; within its window a sliding layer sees what a full one does.
-        found.append(int(window))
+        limits.append(int(window))
     if limit is not None:
-        found.append(limit)
-    if not found:
+        limits.append(limit)
+    if not limits:
         raise ConfigError(
             "the model does not say how long its context is", hint="set serving.max_context"
         )
-    return min(found)
+    return min(limits)
 
 
-def _check_quantisation(config: Any, wanted: str) -> None:
+def _check_quantisation(config: Any, configured: str) -> None:
     given = getattr(config, "quantization_config", None)
     method = str(dict(given).get("quant_method", "")) if isinstance(given, dict) else ""
     if given is not None and not isinstance(given, dict):
         method = str(getattr(given, "quant_method", ""))
-    found = method or "none"
-    if wanted != found:
+    stored = method or "none"
+    if configured != stored:
         raise ConfigError(
             "the checkpoint's quantisation differs from the configured one",
-            where=f"engine.quantisation is {wanted}, the checkpoint's is {found}",
-            hint=f"set engine.quantisation to {found}, or give another checkpoint",
+            where=f"engine.quantisation is {configured}, the checkpoint's is {stored}",
+            hint=f"set engine.quantisation to {stored}, or give another checkpoint",
         )

@@ -55,21 +55,21 @@ class PrefixCache:
         The part that is cached, from any prefix that begins alike, is not computed again.
         """
         key = ids.tobytes()
-        name, known = max(
+        name, cached = max(
             ((n, common_prefix(k.ids, ids)) for n, k in self._entries.items()),
-            key=lambda found: found[1],
+            key=lambda match: match[1],
             default=(b"", 0),
         )
-        kv = _first(self._entries[name].kv, known) if known else None
-        if known == len(ids):
+        kv = _first(self._entries[name].kv, cached) if cached else None
+        if cached == len(ids):
             assert kv is not None
             self._entries.move_to_end(name)
-            return kv, known
-        grown = self._model.extend(kv, ids[known:])
-        if known and known >= _SUPERSEDED * len(self._entries[name].ids):
+            return kv, cached
+        grown = self._model.extend(kv, ids[cached:])
+        if cached and cached >= _SUPERSEDED * len(self._entries[name].ids):
             self.tokens -= len(self._entries.pop(name).ids)
         self._keep(key, _Entry(ids, grown))
-        return grown, known
+        return grown, cached
 
     def clear(self) -> None:
         """Forget all."""
@@ -148,9 +148,9 @@ class BatchPacker:
         began = time.perf_counter()
         first, last = prompts[row.start], prompts[row.stop - 1]
         base = row.base or self._known_base(first, last, prompts[row.start : row.stop])
-        kv, known = self.prefixes.get(first[:base]) if base else (None, 0)
+        kv, cached = self.prefixes.get(first[:base]) if base else (None, 0)
         packed = PackedBatch(self._model, kv, PrefixTrie(base))
-        uncounted = base - known
+        uncounted = base - cached
         for place in range(row.start, row.stop):
             prompt, prepared = prompts[place], requests[order[place]]
             before = len(packed.trie.ids)
@@ -168,5 +168,5 @@ class BatchPacker:
         """Tokens that all prompts of a row begin with and that are known already (count)."""
         # In sorted order the first and the last prompt differ earliest.
         shared = min(common_prefix(first, last), min(len(p) for p in prompts) - 1)
-        known = min(self.prefixes.longest(first), shared)
-        return known if known >= MIN_BASE else 0
+        cached = min(self.prefixes.longest(first), shared)
+        return cached if cached >= MIN_BASE else 0

@@ -55,8 +55,8 @@ class Vocabulary:
                 where=f"{len(tokenizer)} tokens, the model gives logits for {size}",
             )
         #: The end that llguidance knows; where it may come, every end may.
-        own = tokenizer.eos_token_id
-        self._end = own if own in self.ends else min(self.ends)
+        eos = tokenizer.eos_token_id
+        self._end = eos if eos in self.ends else min(self.ends)
         try:
             self._reader = from_tokenizer(tokenizer, n_vocab=size, eos_token=self._end)
         except ValueError as error:

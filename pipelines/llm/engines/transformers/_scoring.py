@@ -53,25 +53,25 @@ def score(packer: BatchPacker, requests: Sequence[PreparedRequest]) -> Iterator[
     missing = {id(prepared): 0 for prepared in requests}
     for part in parts:
         missing[id(part.prepared)] += 1
-    found: dict[int, dict[int, _Step]] = {id(prepared): {} for prepared in requests}
+    scored: dict[int, dict[int, _Step]] = {id(prepared): {} for prepared in requests}
     extra = [_extra(part) for part in parts]
     for row in packer.rows([part.prepared for part in parts], extra):
         reads: list[int] = []
-        wanted: list[tuple[_Part, int]] = []
+        part_nodes: list[tuple[_Part, int]] = []
         for number, end in row.ends:
             places = _add_nodes(row.trie, end, parts[number])
             reads += places
-            wanted += [(parts[number], node) for node in parts[number].nodes]
+            part_nodes += [(parts[number], node) for node in parts[number].nodes]
         logits = row.run(reads).logits
-        steps = [_tree(part.prepared).steps[node] for part, node in wanted]
-        for (part, node), step in zip(wanted, _log_probabilities(logits, steps), strict=True):
-            found[id(part.prepared)][node] = step
+        steps = [_tree(part.prepared).steps[node] for part, node in part_nodes]
+        for (part, node), step in zip(part_nodes, _log_probabilities(logits, steps), strict=True):
+            scored[id(part.prepared)][node] = step
         for number, _ in row.ends:
             prepared = parts[number].prepared
             missing[id(prepared)] -= 1
             if not missing[id(prepared)]:
                 yield _answer(
-                    prepared, [step for _, step in sorted(found.pop(id(prepared)).items())]
+                    prepared, [step for _, step in sorted(scored.pop(id(prepared)).items())]
                 )
 
 

@@ -27,14 +27,14 @@ def sort_key(prompt: Ids) -> bytes:
     return prompt.astype(">i4").tobytes()
 
 
-def common_prefix(one: Ids, other: Ids) -> int:
+def common_prefix(prompt: Ids, other: Ids) -> int:
     """Length of the common prefix of two prompts (tokens).
 
     >>> common_prefix(np.array([5, 6, 7], np.int32), np.array([5, 6, 8, 9], np.int32))
     2
     """
-    size = min(len(one), len(other))
-    differ = np.flatnonzero(one[:size] != other[:size])
+    size = min(len(prompt), len(other))
+    differ = np.flatnonzero(prompt[:size] != other[:size])
     return int(differ[0]) if len(differ) else size
 
 
@@ -86,10 +86,10 @@ class PrefixTrie:
 
         Prompts come in the order of :func:`sort_key` and are longer than the base.
         """
-        rest = prompt[self.base :]
-        shared = common_prefix(self._last, rest)
+        suffix = prompt[self.base :]
+        shared = common_prefix(self._last, suffix)
         start = len(self.ids)
-        new = rest[shared:]
+        new = suffix[shared:]
         if len(new):
             before = int(self._path[shared - 1]) if shared else -1
             self._runs.append((start, start + len(new), before))
@@ -98,7 +98,7 @@ class PrefixTrie:
             self.positions.extend(range(first, first + len(new)))
         grown = np.arange(start, start + len(new))
         self._path = np.concatenate([self._path[:shared], grown])
-        self._last = rest
+        self._last = suffix
         return int(self._path[-1])
 
     def path(self) -> npt.NDArray[np.int64]:
@@ -110,9 +110,9 @@ class PrefixTrie:
 
         The same token behind the same place stands in the row once.
         """
-        known = self._tokens_at.get((place, token))
-        if known is not None:
-            return known
+        existing = self._tokens_at.get((place, token))
+        if existing is not None:
+            return existing
         at = len(self.ids)
         self._runs.append((at, at + 1, place))
         self.ids.append(token)
@@ -129,14 +129,14 @@ class PrefixTrie:
         >>> [(run.start, run.stop, run.before) for run in trie.runs()]
         [(0, 3, ()), (3, 5, ((0, 2),))]
         """
-        found: list[Run] = []
+        runs: list[Run] = []
         for start, stop, behind in self._runs:
             before: tuple[tuple[int, int], ...] = ()
             if behind >= 0:
-                parent = found[bisect_right(found, behind, key=lambda run: run.start) - 1]
+                parent = runs[bisect_right(runs, behind, key=lambda run: run.start) - 1]
                 before = (*parent.before, (parent.start, behind + 1))
-            found.append(Run(start, stop, before))
-        return found
+            runs.append(Run(start, stop, before))
+        return runs
 
     def mask(self) -> npt.NDArray[np.bool_]:
         """Whether the token of a row sees the token of a column; shape (tokens, tokens)."""

@@ -68,8 +68,8 @@ class Sampler:
             [s.prepared.request.sampling for s in going],
             [float(s.dice.random()) for s in going],
         )
-        for one, token in zip(going, tokens, strict=True):
-            one.answer = self._take(one.prepared, token)
+        for sequence, token in zip(going, tokens, strict=True):
+            sequence.answer = self._take(sequence.prepared, token)
         chosen = torch.zeros(len(scores), dtype=torch.long)
         chosen[rows] = torch.tensor(tokens).clamp(min=0)
         left = torch.full_like(scores, float("-inf"))
@@ -161,13 +161,13 @@ def _read(
     ]
     read, order = [], []
     for row in packer.rows(prepared, [0] * len(prepared)):
-        found = row.run([row.ends[0][1]], keep=True)
-        assert found.kv is not None
+        result = row.run([row.ends[0][1]], keep=True)
+        assert result.kv is not None
         base = np.arange(row.trie.base)
         for (number, _), path in zip(row.ends, row.paths, strict=True):
             order.append(sequences[number])
             places = np.concatenate([base, len(base) + path])
-            read.append(ReadPrompt(prepared[number].prompt, found.kv, places))
+            read.append(ReadPrompt(prepared[number].prompt, result.kv, places))
     return order, writing_cache(read, share=model.shares_prefixes)
 
 
@@ -195,8 +195,8 @@ def _generate(
             model.generate(prompts, cache, limit, sampler.process, sampler.ended)
             yield from (s.answer for s in going if s.answer is not None)
         rows = [n for n, s in enumerate(going) if s.answer is None]
-        kept = max((len(going[n].ids) for n in rows), default=0)
-        if limit <= 0 or (len(rows) > 1 and len(rows) * (kept + 1) > budget):
+        longest_left = max((len(going[n].ids) for n in rows), default=0)
+        if limit <= 0 or (len(rows) > 1 and len(rows) * (longest_left + 1) > budget):
             half = len(rows) // 2
             waiting += [going[n] for n in rows[half:]]
             rows = rows[:half]
@@ -240,9 +240,9 @@ def _penalised(logits: torch.Tensor, sequences: Sequence[_Sequence]) -> torch.Te
     if all(penalty == 1.0 for penalty in penalties):
         return logits
     logits = logits.clone()
-    for row, (one, penalty) in enumerate(zip(sequences, penalties, strict=True)):
+    for row, (sequence, penalty) in enumerate(zip(sequences, penalties, strict=True)):
         if penalty != 1.0:
-            seen = np.union1d(one.prepared.prompt, one.prepared.written).astype(np.int64)
+            seen = np.union1d(sequence.prepared.prompt, sequence.prepared.written).astype(np.int64)
             places = torch.from_numpy(seen).to(logits.device)
             held = logits[row, places]
             logits[row, places] = torch.where(held > 0, held / penalty, held * penalty)
@@ -289,13 +289,13 @@ def _drawn(
 
     heat = torch.tensor([s.temperature for s in sampling], dtype=torch.float64)
     shares = torch.softmax(logits / heat.to(logits.device)[:, None], dim=-1)
-    for row, one in enumerate(sampling):
-        if one.min_p > 0.0:
-            kept = shares[row] >= one.min_p * shares[row].max()
-            shares[row] = torch.where(kept, shares[row], 0.0)
+    for row, settings in enumerate(sampling):
+        if settings.min_p > 0.0:
+            likely = shares[row] >= settings.min_p * shares[row].max()
+            shares[row] = torch.where(likely, shares[row], 0.0)
             shares[row] /= shares[row].sum()
-        if one.top_p < 1.0:
-            shares[row] = _nucleus(shares[row], one.top_p)
+        if settings.top_p < 1.0:
+            shares[row] = _nucleus(shares[row], settings.top_p)
     ends = shares.cumsum(dim=-1)
     total = ends[:, -1]
     points = torch.tensor(numbers, dtype=torch.float64, device=logits.device) * total
@@ -310,7 +310,7 @@ def _nucleus(shares: torch.Tensor, top_p: float) -> torch.Tensor:
 
     ordered, order = shares.sort(descending=True, stable=True)
     before = ordered.cumsum(dim=0) - ordered
-    kept = torch.zeros_like(shares)
+    nucleus = torch.zeros_like(shares)
     inside = before < top_p
-    kept[order[inside]] = ordered[inside]
-    return kept
+    nucleus[order[inside]] = ordered[inside]
+    return nucleus

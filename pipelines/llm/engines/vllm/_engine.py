@@ -272,21 +272,21 @@ class VllmEngine:
             If the model can't be had, or vLLM can't load it.
         """
         device, dtype = device_and_dtype(engine, serving)
-        found = find_checkpoint(engine.model, engine.revision, serving.models, serving.home)
+        checkpoint = find_checkpoint(engine.model, engine.revision, serving.models, serving.home)
         template = read_template(serving.chat_template)
         identity = EngineIdentity(
             engine="vllm",
             # The device's kernels round in their own way.
             engine_version=f"{vllm_version()}, {device}, rules {_RULES}",
-            model=found.name,
+            model=checkpoint.name,
             revision=engine.revision,
-            weights=found.weights_digest(),
-            tokenizer=found.tokenizer_digest(template),
+            weights=checkpoint.weights_digest(),
+            tokenizer=checkpoint.tokenizer_digest(template),
             dtype=dtype,
             quantisation=engine.quantisation,
         )
-        tokenizer = load_tokenizer(found.folder)
-        driver = open_driver(found, engine, serving)
+        tokenizer = load_tokenizer(checkpoint.folder)
+        driver = open_driver(checkpoint, engine, serving)
         return cls(driver, tokenizer, identity, window=serving.window, template=template)
 
     def metadata(self) -> dict[str, Any]:
@@ -373,18 +373,18 @@ class VllmEngine:
         return prompt, tree
 
     def _tree(self, options: tuple[str, ...]) -> OptionTree:
-        known = self._spelled.get(options)
-        if known is None:
+        entry = self._spelled.get(options)
+        if entry is None:
             try:
-                known = OptionTree.of([encode_on(self._tokenizer, o) for o in options])
+                entry = OptionTree.of([encode_on(self._tokenizer, o) for o in options])
             except ValueError as error:
-                known = str(error)
+                entry = str(error)
             if len(self._spelled) >= 1024:
                 self._spelled.clear()
-            self._spelled[options] = known
-        if isinstance(known, str):
-            raise AnswerError(f"the tokenizer can't encode the options: {known}")
-        return known
+            self._spelled[options] = entry
+        if isinstance(entry, str):
+            raise AnswerError(f"the tokenizer can't encode the options: {entry}")
+        return entry
 
     def _step(self) -> None:
         """Let vLLM work once and sort what is finished to whom it belongs."""

@@ -55,11 +55,11 @@ def device_and_dtype(engine: EngineSettings, serving: ServingSettings) -> tuple[
         from vllm.platforms import current_platform
 
     device = current_platform.device_type or "none"
-    asked = serving.device
-    if asked != "auto" and asked != device:
+    requested = serving.device
+    if requested != "auto" and requested != device:
         raise ConfigError(
             f"this build of vLLM runs on {device}",
-            where=f"serving.device is {asked}",
+            where=f"serving.device is {requested}",
             hint="leave it at auto; choose GPUs with CUDA_VISIBLE_DEVICES",
         )
     if device == "cuda":
