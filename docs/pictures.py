@@ -205,26 +205,18 @@ def dialogue() -> str:
 
 def boards() -> str:
     """Recommenders of the leaderboard's first world: by people, and by personas."""
-    rows = [
-        (
-            cells[0],
-            *(
-                float(figure[0]) if (figure := re.match(r"-?\d\.\d+", cell)) else None
-                for cell in cells[1:3]
-            ),
-        )
-        for cells in _table("leaderboard.md", "recommender")
-    ]
+    rows = _table("leaderboard.md", "recommender")
     out = [
         _text(20, 30, "What people choose, and what personas rate well", size=17, weight="bold"),
         _text(170, 54, "NDCG@20 of people's held-out items", colour=BLUE),
         _text(520, 54, "reward, random 0 to oracle 1", colour="#8a5a00"),
     ]
-    for n, (name, ndcg, score) in enumerate(rows):
+    for n, cells in enumerate(rows):
         top = 64 + 24 * n
-        out.append(_text(20, top + 14, name))
-        for value, left, colour in ((ndcg, 170, BLUE), (score, 520, ORANGE)):
-            if value is not None:
+        out.append(_text(20, top + 14, cells[0]))
+        for cell, left, colour in ((cells[1], 170, BLUE), (cells[2], 520, ORANGE)):
+            if figure := re.match(r"-?\d\.\d+", cell):
+                value = float(figure[0])
                 width = max(round(260 * value), 1)
                 out += [
                     _bar(left, top, width, 17, colour),

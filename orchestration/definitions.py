@@ -82,11 +82,10 @@ def build_defs(
         merged["runtime"] = {**merged.get("runtime", {}), "home": str(home)}
     workbench = PipelineContext(merged, config)
     settings = workbench.settings
-    resources: dict[str, Any] = {
-        "workbench": workbench_resource(workbench),
-        "dbt": dbt_resource(),
+    common: dict[str, Any] = {
+        "resources": {"workbench": workbench_resource(workbench), "dbt": dbt_resource()},
+        "executor": executor or _step_executor(settings),
     }
-    common = {"resources": resources, "executor": executor or _step_executor(settings)}
     stages = (*STAGES, policies_stage(settings.training.domain))
     optional = [stage for stage in stages if optional_group(stage.datasets[0])]
     tables = dg.Definitions(

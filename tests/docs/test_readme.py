@@ -35,14 +35,8 @@ def test_pictures_are_of_the_packaged_releases_and_the_pages(repository: Path) -
     subprocess.run([sys.executable, "docs/pictures.py", "--check"], cwd=repository, check=True)
 
 
-def test_people_are_those_of_the_packaged_release_and_the_claims(
-    repository: Path, tmp_path: Path
-) -> None:
-    check(repository, tmp_path, "people")
-
-
-def test_first_result_is_that_of_the_packaged_release(repository: Path, tmp_path: Path) -> None:
-    check(repository, tmp_path, "first")
+def test_results_are_of_the_packaged_release(repository: Path, tmp_path: Path) -> None:
+    check(repository, tmp_path, "first", "people")
 
 
 def test_policy_is_that_of_real_ratings(

@@ -72,7 +72,7 @@ def test_other_runs_name_their_cohorts(command: str, monkeypatch: pytest.MonkeyP
 
 def test_tables_of_cohorts_ask_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     built = definitions.shared_defs()
-    monkeypatch.setattr(definitions, "shared_defs", lambda: built)
+    monkeypatch.setattr(definitions, "shared_defs", lambda **_: built)
     words = ["dagster", "asset", "materialize", "--select", "sources/world_files,books/personas"]
     monkeypatch.setattr(sys, "argv", words)
     with pytest.raises(SystemExit) as caught:
