@@ -322,8 +322,6 @@ class DialogueContext:
 
 def configured_customer(name: str, settings: Settings, **options: Any) -> Customer:
     """A customer by name, whose answer model is that of the section ``dialogue``."""
-    own = settings.dialogue
     if name == "statistical":
-        usual = {"tau": own.tau, "unfaithful": own.unfaithful}
-        options = usual | options
+        options = {"tau": settings.dialogue.tau} | options
     return open_customer(name, settings=settings, **options)
