@@ -471,9 +471,6 @@ class MatchingSettings(Section):
         le=1_000,
         description="Other users with one list each that candidates rate (count).",
     )
-    seed: int = Field(
-        17, ge=0, description="Seed of folds, lists, candidates and the sample of users."
-    )
     scored: bool = Field(
         False, description="Whether cohorts of matched personas enter `score_plan` and are scored."
     )
@@ -636,9 +633,6 @@ class DialogueSettings(Section):
         le=1_000,
         description="Temperature of the statistical customer's answers (points); 0: the most "
         "probable answer.",
-    )
-    unfaithful: Share = Field(
-        0.0, description="Share of the statistical customer's answers that are wrong."
     )
 
 

@@ -66,6 +66,7 @@ _REPLACED = {
             *("training.components", "training.retrieved", "surrogate.hold_out_pairs"),
             *("dialogue.delta", "dialogue.types", "dialogue.question_cost"),
             *("graph.max_path_length", "matching.temperature", "runtime.embed_batch"),
+            *("matching.seed", "dialogue.unfaithful"),
             *("graph.top_k", "graph.raters_per_item", "traits", "surrogate.rank", "surrogate.seed"),
             *("surrogate.sweeps", "surrogate.hold_out_personas", "surrogate.hold_out_items"),
             *("surrogate.seed",),

@@ -27,6 +27,8 @@ Frame: TypeAlias = pl.DataFrame | pl.LazyFrame
 
 #: Age bands (SimUSER, appendix B; the codes of MovieLens-1M), ascending.
 AGE_BANDS = ("under 18", "18-24", "25-34", "35-44", "45-49", "50-55", "56+")
+#: Seed of folds, lists, candidates and the sample of users.
+SEED = 17
 #: Attributes that a source may state of its users.
 STATED = ("age_band", "occupation")
 _STUDENT_SPLIT = AGE_BANDS[0]

@@ -14,7 +14,7 @@ from pipelines.config import MatchingSettings
 from pipelines.contracts import CONTRACTS
 from pipelines.contracts.matching import TRAITS
 from pipelines.errors import ConfigError, ContractError
-from pipelines.matching._history import Floats, History, Ints
+from pipelines.matching._history import SEED, Floats, History, Ints
 from pipelines.matching._protocol import ATTRIBUTES, CANDIDATES, Matcher, Taste
 from pipelines.matching._scores import choose, draw_trials, self_consistency
 from pipelines.matching._tastes import taste_profiles
@@ -63,9 +63,7 @@ def match_users(
             where=f"matching.candidates {settings.candidates}",
         )
     chosen = (
-        history.sample(settings.users, settings.seed)
-        if users is None
-        else np.sort(history.numbers(users))
+        history.sample(settings.users, SEED) if users is None else np.sort(history.numbers(users))
     )
     if not len(chosen):
         raise ConfigError("there are no users to match", where=f"{history.domain} matching.users")
@@ -126,9 +124,9 @@ def scored_candidates(
         subsets=settings.subsets,
         size=settings.subset_size,
         others=settings.others,
-        seed=settings.seed,
+        seed=SEED,
     )
-    lists = history.draw(users, np.full(len(users), settings.items), settings.seed, _ITEMS)
+    lists = history.draw(users, np.full(len(users), settings.items), SEED, _ITEMS)
     advance("matching, tastes")
     tastes = matcher.tastes(users, lists)
     advance("matching, candidates")
@@ -167,7 +165,7 @@ def posterior_of(
     if posterior is None:
         return None
     users = history.numbers(personas["user_id"].to_list())
-    lists = history.draw(users, np.full(len(users), settings.items), settings.seed, _ITEMS)
+    lists = history.draw(users, np.full(len(users), settings.items), SEED, _ITEMS)
     probabilities: dict[str, Floats] = posterior(users, lists)
     return probabilities
 

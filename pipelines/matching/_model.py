@@ -13,7 +13,7 @@ from pipelines.config import MatchingSettings, ServingSettings
 from pipelines.llm.answers import AnswerStore, Asking
 from pipelines.llm.engines import Choice, Engine, Request, Sampling, Status
 from pipelines.llm.grammars import TextLimits, closed_record, prose, vocabulary
-from pipelines.matching._history import History, Ints, Lists
+from pipelines.matching._history import SEED, History, Ints, Lists
 from pipelines.matching._protocol import (
     ATTRIBUTES,
     CANDIDATES,
@@ -230,5 +230,5 @@ class ModelMatcher(Asking):
         )
 
     def _seed(self, purpose: int, user: int, *more: int) -> int:
-        key = combine(self._settings.seed, purpose, self._history.keys[user], *more)
+        key = combine(SEED, purpose, self._history.keys[user], *more)
         return int(key) & _SEED_BITS

@@ -16,7 +16,7 @@ import polars as pl
 
 from pipelines.config import GraphSettings, MatchingSettings
 from pipelines.errors import ContractError, SourceError
-from pipelines.matching._history import History
+from pipelines.matching._history import SEED, History
 from pipelines.matching._match import scored_candidates
 from pipelines.matching._protocol import BIG_FIVE, Matcher
 from pipelines.matching._report import plain
@@ -110,7 +110,7 @@ def personality_report(
             _row("median", people, _medians(personality.traits, people.height)),
         ]
     history = _history(path, items, personality, graph)
-    chosen = history.sample(settings.users, settings.seed)
+    chosen = history.sample(settings.users, SEED)
     scored = scored_candidates(history, matcher, settings, chosen)
     matched = scored.best >= 0
     proposed = (

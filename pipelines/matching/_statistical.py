@@ -13,7 +13,7 @@ from scipy.special import expit, log_softmax
 
 from pipelines.config import MatchingSettings
 from pipelines.matching._assumed import ASSUMED_FILE, assumed
-from pipelines.matching._history import STATED, Floats, History, Ints, Lists
+from pipelines.matching._history import SEED, STATED, Floats, History, Ints, Lists
 from pipelines.matching._protocol import CANDIDATES, Rated, Taste, Trials, attribute_values
 from pipelines.matching._tastes import taste_profiles, taste_text
 from pipelines.seeding import combine, uniform
@@ -74,7 +74,7 @@ class StatisticalMatcher:
         stated = np.any([history.stated[name] >= 0 for name in STATED], axis=0)
         self._fold = np.full(len(history.users), folds)
         users = np.flatnonzero(stated)
-        order = users[np.argsort(combine(self._settings.seed, _FOLD, history.keys[users]))]
+        order = users[np.argsort(combine(SEED, _FOLD, history.keys[users]))]
         self._fold[order] = np.arange(len(order)) % folds
         fitted = (self._fitted(name, folds) for name in STATED)
         self._attributes = [attribute for attribute in fitted if attribute is not None]
@@ -160,7 +160,7 @@ class StatisticalMatcher:
         keys, number = self._history.keys[users], np.arange(count)
         columns: dict[str, Any] = dict.fromkeys(CANDIDATES)
         for name, shares in self.posterior(users, lists).items():
-            draw = uniform(self._settings.seed, _DRAW, STATED.index(name), keys[:, None], number)
+            draw = uniform(SEED, _DRAW, STATED.index(name), keys[:, None], number)
             edges = np.cumsum(shares, axis=1)[:, None, :-1]
             value = (draw[:, :, None] >= edges).sum(axis=2)
             columns[name] = np.array(attribute_values(name), dtype=object)[value].ravel()

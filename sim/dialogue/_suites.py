@@ -322,8 +322,6 @@ class DialogueContext:
 
 def configured_customer(name: str, settings: Settings, **options: Any) -> Customer:
     """A customer by name, whose answer model is that of the section ``dialogue``."""
-    dialogue = settings.dialogue
     if name == "statistical":
-        usual = {"tau": dialogue.tau, "unfaithful": dialogue.unfaithful}
-        options = usual | options
+        options = {"tau": settings.dialogue.tau} | options
     return open_customer(name, settings=settings, **options)

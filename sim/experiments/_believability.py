@@ -132,13 +132,13 @@ def _classifiers(
     for name in ("always", *context.brains):
         brain = context.brain(name)
         source = context.source(brain)
-        asked = tasks.first(context.agents_of(brain)) if source == "model" else tasks
+        sample = tasks.first(context.agents_of(brain)) if source == "model" else tasks
         frame = context.cell(
             study,
-            {**key, "by": context.identity(brain), "asked": len(asked.people)},
-            partial(_classified, context, brain, asked),
+            {**key, "by": context.identity(brain), "asked": len(sample.people)},
+            partial(_classified, context, brain, sample),
         )
-        failed = len(asked.people) - frame["persona_id"].n_unique()
+        failed = len(sample.people) - frame["persona_id"].n_unique()
         if failed:
             study.counts[f"failed, {name}, {negatives}, {k}"] = failed
         out.append((name, source, frame))

@@ -76,15 +76,15 @@ def bubble(
     variants = [("none", first, "baseline", "none")]
     variants += [(*player, f) for player in context.players() for f in list(FEEDBACK)[1:]]
     for name, brain, source, feedback in variants:
-        own = context.world_of(brain)
-        number = len(own) if name == "none" else min(context.agents_of(brain), len(own))
-        played: dict[str, object] = {"shown": [own.pages, own.per_page]}
-        frame = context.cell(
-            study,
-            {**(played if name == "none" else {"brain": context.identity(brain)}),
-             "feedback": feedback, "agents": number},
-            partial(played_rounds, own, brain, feedback, number, recommender, rounds, context.seed),
-        )  # fmt: skip
+        opened = context.world_of(brain)
+        number = len(opened) if name == "none" else min(context.agents_of(brain), len(opened))
+        # Without feedback nothing but the lists decides the figures.
+        key: dict[str, object] = {"shown": [opened.pages, opened.per_page]}
+        if name != "none":
+            key = {"brain": context.identity(brain)}
+        key |= {"feedback": feedback, "agents": number}
+        arguments = brain, feedback, number, recommender, rounds, context.seed
+        frame = context.cell(study, key, partial(played_rounds, opened, *arguments))
         of_round = frame.partition_by("round", maintain_order=True)
         for place, rows in enumerate(of_round, 1):
             study.add((name, feedback, str(place)), source, rows, names=("p_top1", "n_genres"))
@@ -120,10 +120,10 @@ def played_rounds(
     of_items, begin = parts_of_rounds(world, rounds)
     everybody = np.arange(people)
     personas = world.people["persona"].to_numpy()
-    known = rated(world, "train")
-    gathered = np.zeros_like(known)
+    trained = rated(world, "train")
+    gathered = np.zeros_like(trained)
     fitted = retrained(world, recommender)
-    mask = np.ones((int(world.release["personas"].rows), known.shape[1]), np.bool_)
+    mask = np.ones((int(world.release["personas"].rows), trained.shape[1]), np.bool_)
     frames = []
     for number in range(rounds):
         part = (begin[:, None] + number) % rounds == of_items[None, :]
@@ -143,7 +143,7 @@ def played_rounds(
         views = visit(world, brain, shown, everybody, seed=seed + number)["views"]
         watched = item_table(world, views.filter(pl.col("watched")))
         if feedback == "random items":
-            watched = drawn(part & ~known, watched.sum(axis=1), seed=seed + number)
+            watched = drawn(part & ~trained, watched.sum(axis=1), seed=seed + number)
         gathered |= watched
         fitted = retrained(world, recommender, gathered)
     steep = {

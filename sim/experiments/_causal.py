@@ -103,10 +103,10 @@ def causal(
 def _edges(values: Floats, resamples: int, share: float) -> pl.DataFrame:
     """Edges with their shares; tests of the assumptions stand in every row."""
     scaled = (values - values.mean(axis=0)) / values.std(axis=0)
-    graph, found, tested = edges(scaled, resamples=resamples, share=share)
+    graph, stable, tested = edges(scaled, resamples=resamples, share=share)
     names = dict(enumerate(VARIABLES))
     # Without an edge one row has the tests.
-    frame = found if found.height else found.clear(1)
+    frame = stable if stable.height else stable.clear(1)
     return frame.with_columns(
         pl.col("source", "target").replace_strict(names, return_dtype=pl.String),
         order=pl.lit(" -> ".join(VARIABLES[n] for n in graph.order)),
@@ -129,14 +129,14 @@ _NOTES = [
 def _diagnosis(brain: str, frame: pl.DataFrame, resamples: int, share: float) -> str:
     row = frame.row(0, named=True)
     claimed = int(frame["claimed"].fill_null(False).sum())
-    found = frame.filter(pl.col("share") >= share)
+    stability = frame.filter(pl.col("share") >= share)
     wrong = [
         f"{source} -> {target}"
-        for source, target in found.select("source", "target").iter_rows()
+        for source, target in stability.select("source", "target").iter_rows()
         if by_construction(brain, source, target) == "false"
     ]
     return (
-        f"`{brain}`: order {row['order']}; {found.height} edges in at least {share:.0%} "
+        f"`{brain}`: order {row['order']}; {stability.height} edges in at least {share:.0%} "
         f"of {resamples} resamples, of which {len(wrong)} are false by construction"
         f"{' (' + ', '.join(wrong) + ')' if wrong else ''}; {row['normal']} of {len(VARIABLES)} "
         f"residuals may be normal; p of independent residuals {row['dependent']:.2g} (HSIC, "
@@ -182,8 +182,8 @@ def item_values(world: AgentWorld, run: Simulation, min_ratings: int) -> Floats:
         rating=pl.col("rating").mean(),
     )
     popularity = np.log1p(world.item_histograms.sum(axis=1))
-    known = item_frame(world, quality=world.mean_ratings, popularity=popularity)
-    rated = known.filter(pl.col("quality").is_not_nan()).join(
+    items = item_frame(world, quality=world.mean_ratings, popularity=popularity)
+    rated = items.filter(pl.col("quality").is_not_nan()).join(
         per_item.filter(pl.col("ratings") >= min_ratings), on="item_id", maintain_order="left"
     )
     columns = ["quality", "popularity", "exposure", "views", "rating"]

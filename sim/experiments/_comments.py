@@ -38,7 +38,7 @@ def real_comments(release: Release) -> pl.DataFrame:
 
     store = Store(release.path.parents[1])
     inputs = store.release(release.ref).snapshot("interactions").manifest.inputs
-    found = [
+    reviews = [
         store.get(dataset, inputs[dataset])
         .read()
         .select(
@@ -51,9 +51,9 @@ def real_comments(release: Release) -> pl.DataFrame:
         for dataset, (author, item, rating, heading, text) in _REVIEWS.items()
         if dataset in inputs
     ]
-    if not found:
+    if not reviews:
         return pl.DataFrame(schema=_SCHEMA)
-    return comments_of(pl.concat(found), release["interactions"].polars())
+    return comments_of(pl.concat(reviews), release["interactions"].polars())
 
 
 def comments_of(reviews: pl.DataFrame, interactions: pl.DataFrame) -> pl.DataFrame:
@@ -62,12 +62,15 @@ def comments_of(reviews: pl.DataFrame, interactions: pl.DataFrame) -> pl.DataFra
     A review with another rating than the published one is not that interaction's.
     """
     published = interactions.select("item_id", author="user_id", rating="rating")
-    kept = reviews.join(published, on=["author", "item_id", "rating"], how="semi")
+    published_reviews = reviews.join(published, on=["author", "item_id", "rating"], how="semi")
     texts = [
-        _plain(text) or _plain(heading) for heading, text in kept.select("heading", "text").rows()
+        _plain(text) or _plain(heading)
+        for heading, text in published_reviews.select("heading", "text").rows()
     ]
     return (
-        kept.select("item_id", "author", "rating", text=pl.Series(texts, dtype=pl.String))
+        published_reviews.select(
+            "item_id", "author", "rating", text=pl.Series(texts, dtype=pl.String)
+        )
         .filter(pl.col("text") != "")
         .sort("item_id", "author", "text")
         .unique(["item_id", "author"], keep="first", maintain_order=True)

@@ -136,8 +136,8 @@ class ExperimentContext:
         key = (name, id(world), repr(sorted(options.items())))
         if key not in self._brains:
             advance(f"opening brain {name}")
-            made = open_brain(name, settings=self.settings, **options).open(world)
-            self._brains[key], self._of_brain[id(made)] = made, world
+            opened = open_brain(name, settings=self.settings, **options).open(world)
+            self._brains[key], self._of_brain[id(opened)] = opened, world
         return self._brains[key]
 
     def players(self) -> Iterator[tuple[str, Brain, str]]:
@@ -172,13 +172,13 @@ class ExperimentContext:
         if key not in self._fitted:
             inner = open_recommender(name)
             fit = partial(self._fit, name, train)
-            made: Recommender = _Deferred(inner, fit)
+            recommender: Recommender = _Deferred(inner, fit)
             # The note, which visits are kept under, may say what fitting found.
             if name not in OWN_RECOMMENDERS or name == "content":
-                made = fit(inner)
+                recommender = fit(inner)
             if train is not None:
-                made.note = f"{made.note} Fitted on {train.height:,} other rows ({digest})."
-            self._fitted[key] = made
+                recommender.note += f" Fitted on {train.height:,} other rows ({digest})."
+            self._fitted[key] = recommender
         return self._fitted[key]
 
     def visits(
@@ -242,10 +242,10 @@ class ExperimentContext:
             self.reused += 1
             return cached
         advance(name)
-        made = compute()
-        self._cache.put(name, digest, made)
+        frame = compute()
+        self._cache.put(name, digest, frame)
         self.made += 1
-        return made
+        return frame
 
     def identity(self, brain: Brain) -> dict[str, Any]:
         """Name, fitted values and world of a brain, for keys of cells."""

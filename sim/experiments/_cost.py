@@ -81,15 +81,15 @@ def cost(
         if frame["failed"].sum():
             study.counts[f"failed, {name}"] = int(frame["failed"].sum())
         machines.add(int(frame["cpus"][0]))
-        asked, cached, replied = (
+        prompted, cached, replied = (
             frame[c].to_numpy() for c in ("prompt_tokens", "cached_tokens", "completion_tokens")
         )
         figures: dict[str, Figure | None] = {
             column: per_thousand(frame[column].to_numpy(), numbers)
             for column in ("seconds", "cpu_seconds", "calls", "prompt_tokens", "completion_tokens")
         }
-        figures["cached_share"] = per_thousand(cached / asked, None) if asked.all() else None
-        figures["price"] = per_thousand(price_of(asked, replied, *prices), numbers)
+        figures["cached_share"] = per_thousand(cached / prompted, None) if prompted.all() else None
+        figures["price"] = per_thousand(price_of(prompted, replied, *prices), numbers)
         hits = int(frame["hits"].sum())
         note = f"{hits:,} answers were stored before: seconds are too low." if hits else ""
         study.add((name, recommender), source, figures=figures, n=int(numbers.sum()), note=note)
@@ -137,24 +137,24 @@ def _timed(
 ) -> pl.DataFrame:
     """Time and calls of each run: the sample of a model is divided, others play it again."""
     world = context.world_of(brain)
-    whole = np.arange(agents)
+    everybody = np.arange(agents)
     divided = context.source(brain) == "model"
     if not divided:
         # Warm-up: one-time initialisation is not part of the timed runs.
-        visit(world, brain, shown, whole[:1], seed=context.seed + _APART)
+        visit(world, brain, shown, everybody[:1], seed=context.seed + _APART)
     # A recommender may be fitted at its first list.
     shown.recommend([0], 1)
     lines = []
     for number in range(rounds):
-        part = np.array_split(whole, rounds)[number] if divided else whole
+        part = np.array_split(everybody, rounds)[number] if divided else everybody
         tally = getattr(brain, "tally", None)
         before: dict[str, Any] = {} if tally is None else tally.to_dict()
         wall, cpu = time.perf_counter(), time.process_time()
-        found = visit(world, brain, shown, part, seed=context.seed + _APART + number)
+        visits = visit(world, brain, shown, part, seed=context.seed + _APART + number)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         after: dict[str, Any] = {} if tally is None else tally.to_dict()
         used = {n: after.get(n, 0) - before.get(n, 0) for n in _COUNTED}
-        failed = int((found["agents"]["exit_reason"] == "failed").sum())
+        failed = int((visits["agents"]["exit_reason"] == "failed").sum())
         lines.append(
             {
                 "run": number,

@@ -133,15 +133,20 @@ def judged(
     def compute() -> pl.DataFrame:
         given = {name: v() if callable(v) else v for name, v in asking.items()}
         people, items = pairs["person"].to_numpy(), pairs["item"].to_numpy()
-        asked = judge_pairs(
+        replies = judge_pairs(
             given.pop("world", world), brain, people, items, seed=context.seed,
             **{"experienced": True, **given},
         )  # fmt: skip
-        return pl.concat([pairs, asked.frame.drop("person", "item")], how="horizontal")
+        return pl.concat([pairs, replies.frame.drop("person", "item")], how="horizontal")
 
     digest = hashlib.sha256(pairs.write_csv().encode()).hexdigest()
-    whole = {"brain": context.identity(brain), "pairs": digest, "seed": context.seed, **(key or {})}
-    return context.cell("judged", whole, compute)
+    full_key = {
+        "brain": context.identity(brain),
+        "pairs": digest,
+        "seed": context.seed,
+        **(key or {}),
+    }
+    return context.cell("judged", full_key, compute)
 
 
 def finished(run: Simulation) -> pl.DataFrame:
@@ -192,8 +197,13 @@ def chosen(
         return pl.DataFrame(out, schema=list(options))
 
     text = hashlib.sha256(repr(questions).encode()).hexdigest()
-    whole = {"brain": context.identity(brain), "questions": text, "options": list(options), **key}
-    return context.cell("asked", whole, compute).to_numpy()
+    full_key = {
+        "brain": context.identity(brain),
+        "questions": text,
+        "options": list(options),
+        **key,
+    }
+    return context.cell("asked", full_key, compute).to_numpy()
 
 
 def numbers(table: Bools) -> Ints:

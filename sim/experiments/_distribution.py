@@ -85,7 +85,9 @@ def distribution(
             study.counts["agents"] = study.counts.get("agents", 0) + agents
             if agents > frame.height:
                 study.counts[f"failed, {brain}, {name}"] = agents - frame.height
-    own = pl.DataFrame({"persona_id": world.people["persona_id"], "own": training_means(world)})
+    person_means = pl.DataFrame(
+        {"persona_id": world.people["persona_id"], "own": training_means(world)}
+    )
     share = pl.sum_horizontal(_STARS[:low]) / pl.sum_horizontal(_STARS)
     for labels, rows_of, frame in frames:
         counts = frame.group_by("persona_id").agg(pl.col(*_STARS, *_EXPECTED).sum())
@@ -94,7 +96,9 @@ def distribution(
         if counts.height >= min_people:
             values = counts.select(_STARS).to_numpy().astype(np.float64)
             means = (values * np.arange(1, 6)).sum(axis=1) / values.sum(axis=1)
-            of_person = counts.join(own, on="persona_id", how="left", maintain_order="left")["own"]
+            of_person = counts.join(
+                person_means, on="persona_id", how="left", maintain_order="left"
+            )["own"]
             likeness, low_share = resampled_likeness(values, world.histogram, low)
             figures = {
                 "likeness": likeness,
@@ -157,8 +161,8 @@ def _apart(left: Floats, right: Floats) -> Floats:
 
 def correlation(left: Floats, right: Floats) -> Figure | None:
     """Pearson's correlation with a bootstrap interval over people; None where it has none."""
-    known = ~np.isnan(right)
-    x, y = left[known], right[known]
+    present = ~np.isnan(right)
+    x, y = left[present], right[present]
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None
 

@@ -92,13 +92,13 @@ class Experiment:
 
         Raises ConfigError if one is unknown.
         """
-        known = list(inspect.signature(self.function).parameters)[2:]
+        accepted = list(inspect.signature(self.function).parameters)[2:]
         for name in options:
-            if name not in known:
+            if name not in accepted:
                 raise ConfigError(
                     f"the experiment has no option {name}",
                     where=f"experiment {self.name}",
-                    hint=f"options: {', '.join(known) or 'none'}",
+                    hint=f"options: {', '.join(accepted) or 'none'}",
                 )
         return replace(self, options={**self.options, **options})
 
@@ -159,7 +159,7 @@ def experiment(
     """
 
     def decorate(function: Callable[..., None]) -> Experiment:
-        made = Experiment(
+        declared = Experiment(
             function.__name__,
             question,
             paper,
@@ -171,7 +171,9 @@ def experiment(
             version,
             legend,
         )
-        return made if made.name in EXPERIMENTS else EXPERIMENTS.register(made.name)(made)
+        if declared.name not in EXPERIMENTS:
+            EXPERIMENTS.register(declared.name)(declared)
+        return declared
 
     return decorate
 
@@ -242,22 +244,22 @@ def run_experiments(context: ExperimentContext, names: Sequence[str]) -> dict[st
     # A wrong name ends the run before the first experiment.
     opened: dict[str, Experiment] = {}
     for name in chosen:
-        made = open_experiment(name)
-        if made.name in opened:
+        entry = open_experiment(name)
+        if entry.name in opened:
             raise ConfigError(
-                f"two experiments are named {made.name}", where=name, hint="give one a new name"
+                f"two experiments are named {entry.name}", where=name, hint="give one a new name"
             )
-        opened[made.name] = made
+        opened[entry.name] = entry
     out: dict[str, Study] = {}
-    for number, (name, made) in enumerate(opened.items()):
+    for number, (name, entry) in enumerate(opened.items()):
         advance(name, number, len(chosen))
         began = time.perf_counter()
         try:
-            out[name] = made.run(context)
+            out[name] = entry.run(context)
         except TooFew as error:
             if len(chosen) == 1:
                 raise
-            out[name] = made.study(context)
+            out[name] = entry.study(context)
             out[name].too_few = error
         context.seconds[name] = time.perf_counter() - began
     return out

@@ -63,17 +63,17 @@ def exposure(
     variants.append(("statistical, learning", "statistical", {"learns": True}))
     for label, name, options in variants:
         brain = context.brain(name, **options)
-        source, scrolled, asked = context.source(brain), list(pages), films
+        source, scrolled, to_rate = context.source(brain), list(pages), films
         if source == "model":
             limit = context.sample["model_pages"]
             scrolled = [p for p in pages if p <= limit] or [limit]
-            asked = min(films, model_films)
+            to_rate = min(films, model_films)
         number = min(agents, context.agents_of(brain))
         frame = context.cell(
             study,
-            {**context.identity(brain), "agents": number, "scrolled": scrolled, "films": asked},
+            {**context.identity(brain), "agents": number, "scrolled": scrolled, "films": to_rate},
             partial(
-                _effects, study, context, brain, scrolled, asked, genres, recommender,
+                _effects, study, context, brain, scrolled, to_rate, genres, recommender,
                 (number, min_agents),
             ),
         )  # fmt: skip
@@ -127,14 +127,14 @@ def _effects(
     world = context.world(pages=max(pages), traits=context.world_of(brain).traits)
     named = [n for n, name in enumerate(world.genre_names) if name.lower() in genres]
     exposed = np.asarray(world.genres[:, named].any(axis=1), np.bool_)
-    known = rated(world, "train")
+    rated_items = rated(world, "train")
     needed = max(pages) * world.per_page
     text = " and ".join(genres)
     study.require(
         f"items of the genres {text}", int(exposed.sum()), 1,
         "name other genres in the options of the experiment",
     )  # fmt: skip
-    chosen = np.flatnonzero((exposed & ~known).sum(axis=1) >= needed)[: agents[0]]
+    chosen = np.flatnonzero((exposed & ~rated_items).sum(axis=1) >= needed)[: agents[0]]
     study.require(
         f"people with {needed:,} unseen items of the genres {text}", len(chosen), min(agents),
         "fewer pages in the options of the experiment",
@@ -143,7 +143,7 @@ def _effects(
     inner = context.recommender(recommender)
     arms: tuple[Recommender, ...] = (MaskedRecommender(inner, ~exposed), inner)
     lists = [page_lists(world, arm, people) for arm in arms]
-    person, item = _films(world, known, lists, chosen, films)
+    person, item = _films(world, rated_items, lists, chosen, films)
     ids = world.people["persona_id"]
     frames = []
     for after in pages:
@@ -154,10 +154,10 @@ def _effects(
                 played, scrolling(context, brain), listed[chosen, :after], agents=chosen,
                 people=chosen, seed=context.seed,
             )  # fmt: skip
-            asked = judge_pairs(
+            judgements = judge_pairs(
                 played, brain, person, item, seed=context.seed, experienced=True, visits=visits
             )
-            ratings.append(asked.frame["rating"].to_numpy().astype(np.float64))
+            ratings.append(judgements.frame["rating"].to_numpy().astype(np.float64))
         effects = genre_effects(person, exposed[item], *ratings)
         frames.append(
             effects.select(
@@ -169,11 +169,11 @@ def _effects(
 
 
 def _films(
-    world: AgentWorld, known: Bools, lists: list[Ints], chosen: Ints, films: int
+    world: AgentWorld, rated_items: Bools, lists: list[Ints], chosen: Ints, films: int
 ) -> tuple[Ints, Ints]:
     """Pairs of person and film that are rated: none that the person has rated or was shown."""
     order = np.argsort(combine(hash_ids(world.catalogue.ids), 5), kind="stable")[:films]
-    free = ~known[chosen]
+    free = ~rated_items[chosen]
     for shown in lists:
         items = shown[chosen].reshape(len(chosen), -1)
         row, place = np.nonzero(items >= 0)

@@ -20,7 +20,6 @@ from pipelines.study import (
     mean_figure,
     user_weights,
 )
-from sim.agents import Cards
 from sim.experiments._context import ExperimentContext
 from sim.experiments._data import Bools, Floats, asking_brain, chosen, judged, pairs_of
 from sim.experiments._experiment import experiment
@@ -90,13 +89,15 @@ def hallucination(
     }
     if model is not None:
         pairs = next((f for source, f in frames.values() if source == "model"), frames[base][1])
-        own = np.intersect1d(np.unique(pairs["item"].to_numpy()), items)
-        titles = Cards(world).titles
-        questions = [genre_messages(world.release.domain, titles[n], names) for n in own.tolist()]
+        sample = np.intersect1d(np.unique(pairs["item"].to_numpy()), items)
+        titles = world.titles
+        questions = [
+            genre_messages(world.release.domain, titles[n], names) for n in sample.tolist()
+        ]
         shares = chosen(context, model, questions, names, prompt=experiment_prompt_digest())
         usable = ~np.isnan(shares).any(axis=1)
         study.counts["items without an answer"] = int((~usable).sum())
-        namers[model.name] = ("model", own[usable], shares[usable].argmax(axis=1))
+        namers[model.name] = ("model", sample[usable], shares[usable].argmax(axis=1))
     divisions = {}
     for namer, (source, named, genre) in namers.items():
         right = of_item[named, genre]
@@ -113,8 +114,8 @@ def hallucination(
             study.compare_pooled(row.title, study.rows[0].title, "named", named, values)
         study.counts[f"items named by {namer}"] = len(right)
         _add_errors(study, namer, divisions[namer], frames, min_items)
-    for namer, known in divisions.items():
-        _compare_graph(study, namer, known, frames, min_items)
+    for namer, division in divisions.items():
+        _compare_graph(study, namer, division, frames, min_items)
     study.notes += [
         "An item is known where one of its genres is the answer to its title alone, as SimUSER "
         "tells known items from unknown ones. An answer is right by chance as often as `chance` "
@@ -153,11 +154,11 @@ def _frames(study: Study, context: ExperimentContext, min_people: int) -> Frames
 
 
 def _add_errors(
-    study: Study, namer: str, known: pl.DataFrame, frames: Frames, min_items: int
+    study: Study, namer: str, division: pl.DataFrame, frames: Frames, min_items: int
 ) -> None:
     """Rows of errors on known and unknown items, by brain."""
     for title, (source, frame) in frames.items():
-        marked = frame.join(known, on="item")
+        marked = frame.join(division, on="item")
         sides = [marked.filter(pl.col("known") == side)["item"].n_unique() for side in (1, 0)]
         if min(sides) < min_items:
             note = (
@@ -173,7 +174,7 @@ def _add_errors(
 
 
 def _compare_graph(
-    study: Study, namer: str, known: pl.DataFrame, frames: Frames, min_items: int
+    study: Study, namer: str, division: pl.DataFrame, frames: Frames, min_items: int
 ) -> None:
     """Error on unknown items with the graph less that without, by brain."""
     for title, (_, frame) in frames.items():
@@ -181,7 +182,7 @@ def _compare_graph(
         if graph != "graph":
             continue
         other = frames[f"{brain}, no graph"][1].select("person", "item", "rating")
-        marked = frame.join(known.filter(pl.col("known") == 0), on="item")
+        marked = frame.join(division.filter(pl.col("known") == 0), on="item")
         both = marked.join(other, on=["person", "item"], suffix="_right")
         if both["item"].n_unique() < min_items or both["person"].n_unique() < 2:
             continue
@@ -209,9 +210,9 @@ def gap_figures(frame: pl.DataFrame) -> dict[str, Figure]:
     ``frame`` has ``person``, ``item``, ``truth``, ``rating`` and ``known`` (0 or 1). Intervals draw
     people and items, both with replacement: the division is of items.
     """
-    known = frame["known"].to_numpy().astype(np.float64)
+    is_known = frame["known"].to_numpy().astype(np.float64)
     error = ((frame["rating"] - frame["truth"]) ** 2).to_numpy()
-    sums = np.stack([error * known, known, error * (1 - known), 1 - known])
+    sums = np.stack([error * is_known, is_known, error * (1 - is_known), 1 - is_known])
     drawn = [sums.sum(axis=1)[:, None]]
     places = [np.unique(frame[n].to_numpy(), return_inverse=True)[1] for n in ("person", "item")]
     draws = [user_weights(int(p.max()) + 1, RESAMPLES, n) for n, p in enumerate(places)]

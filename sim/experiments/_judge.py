@@ -17,7 +17,7 @@ from pipelines.raters import to_answers
 from pipelines.scales import scale_named
 from pipelines.seeding import hash_ids
 from pipelines.study import Claim, Figure, Plot, Study, mean_figure
-from sim.agents import AgentWorld, Brain, Cards, Simulation, genre_shares, logistic
+from sim.agents import AgentWorld, Brain, Simulation, genre_shares, logistic
 from sim.experiments._context import ExperimentContext
 from sim.experiments._data import (
     Floats,
@@ -133,7 +133,7 @@ class Logs:
     def _names(self) -> list[tuple[str, list[str] | None]]:
         """Title and genres of each item."""
         genres = self.world.catalogue.frame["genres"].to_list()
-        return list(zip(Cards(self.world).titles, genres, strict=True))
+        return list(zip(self.world.titles, genres, strict=True))
 
     def _line(self, item: int, rating: float) -> str:
         title, genres = self._names[item]
@@ -195,13 +195,14 @@ def _logs(
 def _sheets(context: ExperimentContext, logs: Logs, history: int, sheet_cases: int) -> str:
     """Folder of the sheets below the home; written once."""
     lines = {source: logs.lines(source) for source in logs.entries}
-    everywhere = set.intersection(*(set(own) for own in lines.values()))
+    everywhere = set.intersection(*map(set, lines.values()))
     cases = []
     for person in sorted(everywhere)[:sheet_cases]:
         # Persona ids would name the real user.
         before = "; ".join(logs.history(person, history))
         replies = tuple(
-            Reply(source, None, "1-5", log=tuple(own[person])) for source, own in lines.items()
+            Reply(source, None, "1-5", log=tuple(logged[person]))
+            for source, logged in lines.items()
         )
         cases.append(Case(f"person {person}", "Before.", before, replies))
     text = repr([asdict(case) for case in cases])
@@ -298,8 +299,8 @@ def can_tell(graded: Mapping[str, pl.DataFrame]) -> Figure | None:
     (0.0, False)
     """
     both = graded[_PEOPLE].join(graded[_RANDOM], on="persona_id", suffix="_random")
-    known = both.drop_nulls(["score", "score_random"]).sort("persona_id")
-    return mean_figure((known["score"] - known["score_random"]).to_numpy())
+    pairs = both.drop_nulls(["score", "score_random"]).sort("persona_id")
+    return mean_figure((pairs["score"] - pairs["score_random"]).to_numpy())
 
 
 def features(logs: Logs, source: str) -> Floats:
@@ -319,14 +320,14 @@ def features(logs: Logs, source: str) -> Floats:
 
     overall = float(np.nanmean(world.mean_ratings))
     usual = np.nan_to_num(world.mean_ratings, nan=overall)[item]
-    own = np.nan_to_num(training_means(world), nan=overall)
+    usual_level = np.nan_to_num(training_means(world), nan=overall)
     kinds = np.maximum(world.genres[item].sum(axis=1), 1.0)
     shares = genre_shares(world, world.history)[person]
     taste = (shares * world.genres[item]).sum(axis=1) / kinds
     level, liked = mean(rating), mean(usual)
     return np.column_stack(
         [
-            mean(rating - own[person]),
+            mean(rating - usual_level[person]),
             np.sqrt(np.maximum(mean(rating**2) - level**2, 0.0)),
             mean(np.abs(rating - usual)),
             liked,
@@ -346,7 +347,7 @@ def _statistical(logs: Logs) -> dict[str, pl.DataFrame]:
     both = np.concatenate([values[_PEOPLE], values[_RANDOM]])
     real = np.repeat([1.0, 0.0], [len(values[_PEOPLE]), len(values[_RANDOM])])
     folds = fold[np.concatenate([people[_PEOPLE], people[_RANDOM]])]
-    scores = {source: np.full(len(own), np.nan) for source, own in values.items()}
+    scores = {source: np.full(len(rows), np.nan) for source, rows in values.items()}
     for number in range(_FOLDS):
         rows = folds != number
         if not rows.any():
@@ -355,9 +356,9 @@ def _statistical(logs: Logs) -> dict[str, pl.DataFrame]:
         spread = np.maximum(both[rows].std(axis=0), 1e-9)
         inside = (both[rows] - centre) / spread
         weights, _ = logistic(np.column_stack([np.ones(len(inside)), inside]), real[rows])
-        for source, own in values.items():
+        for source, columns in values.items():
             held_out = fold[people[source]] == number
-            logit = weights[0] + (own[held_out] - centre) / spread @ weights[1:]
+            logit = weights[0] + (columns[held_out] - centre) / spread @ weights[1:]
             chance = 1.0 / (1.0 + np.exp(-np.clip(logit, -50, 50)))
             scores[source][held_out] = 1.0 + np.minimum(4.0, np.floor(5.0 * chance))
     return {source: _graded(logs, people[source], score) for source, score in scores.items()}
@@ -366,7 +367,7 @@ def _statistical(logs: Logs) -> dict[str, pl.DataFrame]:
 def _constant(logs: Logs) -> dict[str, pl.DataFrame]:
     """A grade of 3 for every log: the control that the report must find unable."""
     people = {source: logs.people(source) for source in logs.entries}
-    return {s: _graded(logs, own, np.full(len(own), 3.0)) for s, own in people.items()}
+    return {s: _graded(logs, group, np.full(len(group), 3.0)) for s, group in people.items()}
 
 
 def _graded(logs: Logs, people: Any, scores: Floats) -> pl.DataFrame:

@@ -170,11 +170,11 @@ def _lists(context: ExperimentContext, name: str, people: Ints, k: int) -> Ints:
 
 def _judgements(context: ExperimentContext, brain: Brain, lists: dict[str, Ints]) -> pl.DataFrame:
     """Judgements of every item in anybody's list for a person."""
-    asked = len(next(iter(lists.values())))
+    count = len(next(iter(lists.values())))
     if context.source(brain) == "model":
-        asked = min(asked, context.agents_of(brain))
-    pool = np.concatenate([listed[:asked] for listed in lists.values()], axis=1)
-    person = np.repeat(np.arange(asked), pool.shape[1])
+        count = min(count, context.agents_of(brain))
+    pool = np.concatenate([listed[:count] for listed in lists.values()], axis=1)
+    person = np.repeat(np.arange(count), pool.shape[1])
     pairs = pl.DataFrame({"person": person, "item": pool.ravel()})
     pairs = pairs.filter(pl.col("item") >= 0).unique().sort("person", "item")
     return judged(context, brain, pairs, key={"pool": "offline"}, experienced=False)
@@ -252,6 +252,6 @@ def likes_exchanged(likes: Bools, *, seed: int) -> Bools:
 
 def _means(values: Floats, weights: Floats) -> Floats:
     """Means over people of each draw, of shape (draws, systems); NaN is left out."""
-    known = (~np.isnan(values)).astype(np.float64)
+    counted = (~np.isnan(values)).astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray((weights @ np.nan_to_num(values).T) / (weights @ known.T))
+        return np.asarray((weights @ np.nan_to_num(values).T) / (weights @ counted.T))

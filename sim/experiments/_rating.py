@@ -191,15 +191,15 @@ def _rules(
     """Ratings of `truth` that rules fitted on the training split predict."""
     train = rated_rows(world, "train")
     people = {user: n for n, user in enumerate(world.people["user_id"])}
-    known = train.filter(pl.col("user_id").is_in(list(people)))
+    matched = train.filter(pl.col("user_id").is_in(list(people)))
     shape = len(world.catalogue), len(people)
     items, stars = train["item"].to_numpy(), train["truth"].to_numpy()
     of_item, of_user = biases(
         items,
         stars,
-        known["item"].to_numpy(),
-        known["user_id"].replace_strict(people, return_dtype=pl.Int64).to_numpy(),
-        known["truth"].to_numpy(),
+        matched["item"].to_numpy(),
+        matched["user_id"].replace_strict(people, return_dtype=pl.Int64).to_numpy(),
+        matched["truth"].to_numpy(),
         shape=shape,
         shrinkage=shrinkage,
     )
@@ -245,9 +245,9 @@ def biases(
     mean = ratings.mean()
     counts = np.bincount(items, minlength=shape[0])
     of_item = np.bincount(items, ratings - mean, minlength=shape[0]) / (counts + shrinkage[0])
-    rest = own_ratings - mean - of_item[own_items]
+    remainder = own_ratings - mean - of_item[own_items]
     counts = np.bincount(own_users, minlength=shape[1])
-    return of_item, np.bincount(own_users, rest, minlength=shape[1]) / (counts + shrinkage[1])
+    return of_item, np.bincount(own_users, remainder, minlength=shape[1]) / (counts + shrinkage[1])
 
 
 def error_figures(frame: pl.DataFrame, column: str) -> dict[str, Figure]:
@@ -255,13 +255,13 @@ def error_figures(frame: pl.DataFrame, column: str) -> dict[str, Figure]:
 
     Those of ``expected`` are named so; none without a value.
     """
-    known = frame.drop_nulls(column)
-    if known.is_empty():
+    rated = frame.drop_nulls(column)
+    if rated.is_empty():
         return {}
-    off = (known[column] - known["truth"]).to_numpy()
+    off = (rated[column] - rated["truth"]).to_numpy()
     prefix = "expected_" if column == "expected" else ""
     return {
-        f"{prefix}{name}": pooled_mean(known["person"].to_numpy(), loss(off), of)
+        f"{prefix}{name}": pooled_mean(rated["person"].to_numpy(), loss(off), of)
         for name, (of, loss) in _ERRORS.items()
     }
 

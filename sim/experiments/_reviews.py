@@ -96,13 +96,13 @@ def item_texts(
     ``comments`` has ``item_id, author, rating, text``; texts are those of the world's items. A
     comment is negative up to the rating ``negative`` and positive from ``positive`` on.
     """
-    known = comments.filter(pl.col("item_id").is_in(world.catalogue.ids))
-    known = known.with_columns(rank=hash_ids(known["author"])).sort("item_id", "rank", "author")
-    counts = dict(known.group_by("item_id").len().sort("item_id").iter_rows())
+    texts = comments.filter(pl.col("item_id").is_in(world.catalogue.ids))
+    texts = texts.with_columns(rank=hash_ids(texts["author"])).sort("item_id", "rank", "author")
+    counts = dict(texts.group_by("item_id").len().sort("item_id").iter_rows())
     out = {"none": ItemTexts(), "count": ItemTexts(reviews=counts)}
     rating = pl.col("rating")
     for name, chosen in (("negative", rating <= negative), ("positive", rating >= positive)):
-        by_item = known.filter(chosen).rows_by_key("item_id", named=True)
+        by_item = texts.filter(chosen).rows_by_key("item_id", named=True)
         out[name] = ItemTexts(
             comments={
                 item: [(r["author"], r["text"]) for r in rows] for item, rows in by_item.items()

@@ -79,21 +79,21 @@ def thumbnails(
     changed = sum(texts["own"][item] != texts["blue"][item] for item in ids)
     study.counts |= {"items": len(chosen), "captions changed by the filter": changed, **statuses}
     for name, brain, source in context.players():
-        own = context.world_of(brain)
+        opened = context.world_of(brain)
         limit = context.agents_of(brain) if source == "model" else people
-        asked = np.arange(min(len(own), context.agents, limit))
+        agents = np.arange(min(len(opened), context.agents, limit))
         put = chosen[:ITEMS_OF_MODEL] if source == "model" else chosen
         pairs = pl.DataFrame(
-            {"person": np.repeat(asked, len(put)), "item": np.tile(put, len(asked))}
+            {"person": np.repeat(agents, len(put)), "item": np.tile(put, len(agents))}
         )
         for condition in CONDITIONS:
             captions = ItemTexts(captions=dict(texts[condition]))
             frame = judged(
                 context, brain, pairs, key={"texts": captions.digest},
-                world=replace(own, texts=captions), experienced=False,
+                world=replace(opened, texts=captions), experienced=False,
             ).filter(pl.col("status") == "ok")  # fmt: skip
             watched = frame.select(
-                persona_id=own.people["persona_id"].gather(frame["person"]),
+                persona_id=opened.people["persona_id"].gather(frame["person"]),
                 watched=pl.col("watched").cast(pl.Float64),
             )
             least = (f"people asked, {name}", min_people, _HINT)
@@ -136,14 +136,14 @@ def _captions(
     with closing(open_captioner(context.settings)) as captioner:
 
         def compute() -> pl.DataFrame:
-            own = list(posters.values())
-            blue = [_tinted_poster(poster, strengths) for poster in own]
-            captions = [captioner.caption(side) for side in (own, blue)]
+            originals = list(posters.values())
+            blue = [_tinted_poster(poster, strengths) for poster in originals]
+            captions = [captioner.caption(side) for side in (originals, blue)]
             return pl.DataFrame(
                 {"version": version, "item_id": poster.item_id, "status": caption.status,
                  "caption": caption.text}
                 for version, side in zip(("own", "blue"), captions, strict=True)
-                for poster, caption in zip(own, side, strict=True)
+                for poster, caption in zip(originals, side, strict=True)
             )  # fmt: skip
 
         key = {
@@ -163,16 +163,16 @@ def _captions(
 
 
 def captions_by_condition(
-    own: Mapping[str, str], blue: Mapping[str, str]
+    captions: Mapping[str, str], blue: Mapping[str, str]
 ) -> dict[str, dict[str, str]]:
     """Captions by condition: an item's own, the next item's, and that of its tinted poster.
 
     >>> captions_by_condition({"a": "1", "b": "2", "c": "3"}, {"a": "x"})["another"]
     {'a': '2', 'b': '3', 'c': '1'}
     """
-    ids = list(own)
-    others = dict(zip(ids, [own[item] for item in [*ids[1:], *ids[:1]]], strict=True))
-    return {"own": dict(own), "another": others, "blue": dict(blue)}
+    ids = list(captions)
+    others = dict(zip(ids, [captions[item] for item in [*ids[1:], *ids[:1]]], strict=True))
+    return {"own": dict(captions), "another": others, "blue": dict(blue)}
 
 
 def blue_tinted(image: Image.Image, strengths: tuple[float, float, float]) -> Image.Image:

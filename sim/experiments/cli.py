@@ -118,16 +118,16 @@ def run(
             },
         )
         try:
-            found = run_experiments(context, names)
+            studies = run_experiments(context, names)
         finally:
             context.close()
     folder = out or tree.runtime.home / "experiments" / "reports"
-    files = write_report(found, folder, release=opened.ref)
+    files = write_report(studies, folder, release=opened.ref)
     record = {
         "release": opened.ref,
         "experiments": [
             {**_described(s), **s.as_json(), "figure": s.claim and s.claim.figure}
-            for s in found.values()
+            for s in studies.values()
         ],
     }
     data = orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -139,7 +139,7 @@ def run(
         "files": {kind: str(path) for kind, path in files.items()},
         "experiments": [
             {**_described(study), **study.as_json(), "seconds": context.seconds[name]}
-            for name, study in found.items()
+            for name, study in studies.items()
         ],
     }
     call.emit(payload, lambda screen: _render(screen, payload))
@@ -160,12 +160,12 @@ def list_(call: cli.Call) -> None:
         cells = [(e.name, e.question, e.paper) for e in rows]
         screen.print(cli.table("name", "question", "papers", rows=cells))
 
-    payload = [{**_described(one), "figures": dict(one.figures)} for one in rows]
+    payload = [{**_described(e), "figures": dict(e.figures)} for e in rows]
     call.emit(payload, render)
 
 
-def _described(one: Experiment | Study) -> dict[str, Any]:
-    return {"name": one.name, "question": one.question, "anchor": one.paper}
+def _described(study: Experiment | Study) -> dict[str, Any]:
+    return {"name": study.name, "question": study.question, "anchor": study.paper}
 
 
 def _render(screen: Console, payload: dict[str, Any]) -> None:

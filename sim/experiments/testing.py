@@ -18,9 +18,9 @@ def fresh(context: ExperimentContext, **changes: Any) -> ExperimentContext:
     """A context with the same release, home and settings that has opened nothing yet."""
     names = [f.name for f in fields(context) if not f.name.startswith("_")]
     same = {n: getattr(context, n) for n in names if n not in ("made", "reused", "seconds")}
-    made = ExperimentContext(**(same | changes))
-    made.people = made.people or context.people  # people that were matched for it
-    return made
+    duplicate = ExperimentContext(**(same | changes))
+    duplicate.people = duplicate.people or context.people  # people that were matched for it
+    return duplicate
 
 
 def check_experiment(experiment: Experiment, context: ExperimentContext) -> Study:
@@ -36,22 +36,22 @@ def check_experiment(experiment: Experiment, context: ExperimentContext) -> Stud
     assert {"baseline", "statistical"} <= sources <= set(SOURCES), f"sources of rows: {sources}"
     labels = [tuple(sorted(row.labels.items())) for row in study.rows]
     assert len(set(labels)) == len(labels), "no two rows have the same labels"
-    known = set(experiment.figures)
+    figure_names = set(experiment.figures)
     for row in study.rows:
         assert list(row.labels) == list(experiment.conditions)[: len(row.labels)], row.labels
-        assert set(row.figures) <= known, (row.labels, set(row.figures) - known)
+        assert set(row.figures) <= figure_names, (row.labels, set(row.figures) - figure_names)
         for name, figure in row.figures.items():
             if isinstance(figure, Figure):
                 assert figure.low <= figure.value <= figure.high, (row.labels, name)
     titles = {row.title for row in study.rows}
     for c in study.comparisons:
         assert {c.left, c.right} <= titles, "both sides of a comparison are rows"
-        assert c.figure in known
+        assert c.figure in figure_names
         assert c.difference.low <= c.difference.value <= c.difference.high
         assert not c.p > 1
     if experiment.claim is not None:
         answer = study.answer()
-        assert experiment.claim.figure in known, experiment.claim.figure
+        assert experiment.claim.figure in figure_names, experiment.claim.figure
         assert answer is not None
         assert answer.verdict
     text = study.markdown(release=context.release.ref)

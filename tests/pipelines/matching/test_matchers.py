@@ -67,9 +67,7 @@ def test_a_real_model_fills_every_attribute_and_a_rerun_asks_nothing(
 ) -> None:
     world = small_world()
     traits = world.pop("training_traits")
-    settings = MatchingSettings(
-        users=1, candidates=2, items=3, subsets=1, subset_size=2, others=2, seed=5
-    )
+    settings = MatchingSettings(users=1, candidates=2, items=3, subsets=1, subset_size=2, others=2)
     history = History.read("movies", **world)
     engine = load_engine(
         EngineSettings(kind="transformers", model=str(tiny_model)), ServingSettings()
