@@ -20,7 +20,6 @@ from pipelines.study import (
     mean_figure,
     user_weights,
 )
-from sim.agents import Cards
 from sim.experiments._context import ExperimentContext
 from sim.experiments._data import Bools, Floats, asking_brain, chosen, judged, pairs_of
 from sim.experiments._experiment import experiment
@@ -91,8 +90,9 @@ def hallucination(
     if model is not None:
         pairs = next((f for source, f in frames.values() if source == "model"), frames[base][1])
         own = np.intersect1d(np.unique(pairs["item"].to_numpy()), items)
-        titles = Cards(world).titles
-        questions = [genre_messages(world.release.domain, titles[n], names) for n in own.tolist()]
+        questions = [
+            genre_messages(world.release.domain, world.titles[n], names) for n in own.tolist()
+        ]
         shares = chosen(context, model, questions, names, prompt=experiment_prompt_digest())
         usable = ~np.isnan(shares).any(axis=1)
         study.counts["items without an answer"] = int((~usable).sum())

@@ -17,7 +17,7 @@ from pipelines.raters import to_answers
 from pipelines.scales import scale_named
 from pipelines.seeding import hash_ids
 from pipelines.study import Claim, Figure, Plot, Study, mean_figure
-from sim.agents import AgentWorld, Brain, Cards, Simulation, genre_shares, logistic
+from sim.agents import AgentWorld, Brain, Simulation, genre_shares, logistic
 from sim.experiments._context import ExperimentContext
 from sim.experiments._data import (
     Floats,
@@ -133,7 +133,7 @@ class Logs:
     def _names(self) -> list[tuple[str, list[str] | None]]:
         """Title and genres of each item."""
         genres = self.world.catalogue.frame["genres"].to_list()
-        return list(zip(Cards(self.world).titles, genres, strict=True))
+        return list(zip(self.world.titles, genres, strict=True))
 
     def _line(self, item: int, rating: float) -> str:
         title, genres = self._names[item]
