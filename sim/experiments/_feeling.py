@@ -45,8 +45,8 @@ _HINT = "more --agents, or a brain that says what it felt"
         figure="rho",
         row={},
         control=0.0,
-        above="Supported: words and ratings agree. The statistical brain chooses its words by the "
-        "rating, so that only a model's row is evidence.",
+        above="Words and ratings agree, by construction: the statistical brain and a model's begin "
+        "their sentences by the rating.",
         below="Contradicted: words and ratings are opposed.",
         equal="Not found: words and ratings do not go together.",
     ),
