@@ -7,10 +7,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 #: Words that say nothing of what a variable holds.
-VAGUE = frozenset(
-    ("found", "made", "own", "known", "told", "kept", "asked", "wanted", "there", "one")
-    + ("whole", "rest")
-)
+VAGUE = {"found", "made", "own", "known", "told", "kept", "asked", "wanted", "there", "one"}
+VAGUE |= {"whole", "rest"}
 #: Largest share of the assignments and parameters that may be called so.
 LIMIT = 0.005
 
