@@ -166,11 +166,11 @@ def run_stage(
             build(stage, workbench, cohort=cohort, run_id=context.run.run_id) for cohort in cohorts
         ]
         # The table is the union of all cohorts: the last is that of all of these.
-        built = next((one for one in reversed(builds) if one.snapshots), builds[-1])
+        built = next((build for build in reversed(builds) if build.snapshots), builds[-1])
         if built.reason is not None and not built.absent:
             context.log.warning(f"{stage.datasets[0]} is left out: {built.reason}")
-        own = {"cohort": ", ".join(map(str, cohorts))} if stage.by_cohort else {}
-        results = results_of(built, workbench, **own)
+        cohort_metadata = {"cohort": ", ".join(map(str, cohorts))} if stage.by_cohort else {}
+        results = results_of(built, workbench, **cohort_metadata)
         # Of a run with other settings than the code location's: it is stale against those.
         tags = {"dagster/code_version": stage.version(workbench.settings)}
         return [result._replace(tags=tags) for result in results]
@@ -206,7 +206,7 @@ def results_of(
         )
         if dataset == stage.datasets[0] and stage.checks:
             records = context.store.checks(dataset, snapshot.version)
-            own = [check_result(dataset, records[check.name]) for check in stage.checks]
-            result = result._replace(check_results=[*(result.check_results or []), *own])
+            stage_results = [check_result(dataset, records[check.name]) for check in stage.checks]
+            result = result._replace(check_results=[*(result.check_results or []), *stage_results])
         results.append(result)
     return results

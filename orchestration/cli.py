@@ -125,8 +125,8 @@ def run(
             plan = replace(plan, jobs=_selected(select, tree))
         elif select:
             # The selection holds for the job's own run, not for the import of personas before it.
-            own = [replace(r, select=tuple(select)) for r in plan.jobs if r.job == job]
-            plan = replace(plan, jobs=own)
+            runs = [replace(r, select=tuple(select)) for r in plan.jobs if r.job == job]
+            plan = replace(plan, jobs=runs)
         shown.left_out(plan.left_out)
         shown.unread(plan)
         builds = _asking(job, tree)
@@ -165,11 +165,11 @@ def ui(
     from orchestration.instance import open_instance
 
     folder = tree.runtime.folder.resolve()
-    own = tree.personas.domain
+    persona_domain = tree.personas.domain
     cohorts = [domain.cohort(tree.personas.cohort) for domain in DOMAINS.values()]
     workspace = folder / "dagster" / "workspace.yaml"
     # Made, so that webserver and daemon find it.
-    with full_disk_errors(folder), open_instance(folder, *cohorts, domain=own):
+    with full_disk_errors(folder), open_instance(folder, *cohorts, domain=persona_domain):
         workspace.write_text(WORKSPACE, encoding="utf-8")
     env = os.environ | dict(_environment(call.overrides, "UNDERSTUDY_"))
     env["UNDERSTUDY_HOME"] = str(tree.runtime.home.resolve())
@@ -267,32 +267,32 @@ def plan_jobs(job: str, tree: Settings) -> Plan:
     from pipelines.sources import SOURCES
     from pipelines.worlds import prepare_world
 
-    known = ("everything", *DOMAINS, "ingest", "personas", *REPORTS)
+    names = ("everything", *DOMAINS, "ingest", "personas", *REPORTS)
     if job == "train_surrogate":
         return _surrogates(tree)
     if job in REPORTS:
         return Plan([JobRun(job)], [], [])
-    if job not in known:
-        raise ConfigError("unknown job", where=job, hint=f"known: {', '.join(known)}")
+    if job not in names:
+        raise ConfigError("unknown job", where=job, hint=f"known: {', '.join(names)}")
     if job == "personas":
-        own = cohort_domain(tree.personas.cohort, tree.personas.domain)
-        tables = (asset_key(f"{own}.{table}") for table in ("personas", "persona_embeddings"))
+        domain = cohort_domain(tree.personas.cohort, tree.personas.domain)
+        tables = (asset_key(f"{domain}.{table}") for table in ("personas", "persona_embeddings"))
         return Plan([JobRun("personas", select=tuple(k.to_user_string() for k in tables))], [], [])
     world = prepare_world(tree)
     if job == "ingest":
         return Plan([JobRun(job)], [], [], world.unread, world.unused)
-    wanted = list(DOMAINS) if job == "everything" else [job]
-    there = [name for name in wanted if name in world.domains]
-    if not there:
+    domains = list(DOMAINS) if job == "everything" else [job]
+    present = [name for name in domains if name in world.domains]
+    if not present:
         raise ConfigError(
             f"no files for the {job} here",
             where=str(world.folder),
             hint=f"found: {', '.join(sorted(world.domains))}; see docs/data.md",
         )
-    cohorts = {n: DOMAINS[n].cohort(tree.personas.cohort) for n in there}
+    cohorts = {n: DOMAINS[n].cohort(tree.personas.cohort) for n in present}
     before: list[JobRun] = []
     imported = cohort_domain("imported", tree.personas.domain)
-    if imported in there and world.has("persona_files"):
+    if imported in present and world.has("persona_files"):
         # The imported cohort reads the files; the other assets show them, and what they are of.
         raw = ("raw.world_files", *SOURCES["persona_files"].datasets)
         files = (asset_key(name).to_user_string() for name in raw)
@@ -301,11 +301,11 @@ def plan_jobs(job: str, tree: Settings) -> Plan:
             JobRun("personas", "imported", select=(table.to_user_string(),), listed=False),
             JobRun("everything", select=tuple(files)),
         ]
-    runs = [JobRun(name, cohorts.get(name)) for name in there]
+    runs = [JobRun(name, cohorts.get(name)) for name in present]
     # Nobody misses data of their own where there is none, nor the others beside it.
-    missed = () if tree.data.own.named else tuple(name for name in wanted if name != "own")
-    left_out = [name for name in missed if name not in there]
-    return Plan([*before, *runs], there, left_out, world.unread, world.unused)
+    missed = () if tree.data.own.named else tuple(name for name in domains if name != "own")
+    left_out = [name for name in missed if name not in present]
+    return Plan([*before, *runs], present, left_out, world.unread, world.unused)
 
 
 def _surrogates(tree: Settings) -> Plan:
@@ -316,11 +316,11 @@ def _surrogates(tree: Settings) -> Plan:
     from pipelines.store import Store
 
     store = Store(tree.runtime.home)
-    there = [d for d in SURROGATE_DOMAINS if store.has(f"{d}.preference_scores")]
+    scored = [d for d in SURROGATE_DOMAINS if store.has(f"{d}.preference_scores")]
     made = [
         asset_key(f"{domain}.{table}").to_user_string()
         # Without any, the run says what is missing.
-        for domain in there or SURROGATE_DOMAINS
+        for domain in scored or SURROGATE_DOMAINS
         for table in ("rating_surrogate", "surrogate_fidelity")
     ]
     return Plan([JobRun("train_surrogate", select=tuple(made))], [], [])
@@ -459,8 +459,8 @@ def stage_line(stage: str, done: int, total: int | None, seconds: float) -> str:
     if not total:
         return f"{stage} {done:,}"
     # Less than a hundredth tells nothing: the first piece waits for what is loaded.
-    told = seconds >= 1 and done * 100 >= total
-    left = f", about {cli.human_seconds(seconds * (total - done) / done)} left" if told else ""
+    due = seconds >= 1 and done * 100 >= total
+    left = f", about {cli.human_seconds(seconds * (total - done) / done)} left" if due else ""
     return f"{stage} {done:,} of {total:,}{left}"
 
 
@@ -556,11 +556,11 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
         program = _program()
         # Commands of another home than the one that they take by themselves name it.
         home = payload["home"]
-        own = home == str(home_path(load_settings().runtime.home))
-        of_home = "" if own else f" --home {shlex.quote(home)}"
-        argument = "" if own else f", home={home!r}"
+        default_home = home == str(home_path(load_settings().runtime.home))
+        of_home = "" if default_home else f" --home {shlex.quote(home)}"
+        argument = "" if default_home else f", home={home!r}"
         first = payload["releases"][0]["release"].partition("@")[0]
-        generated = all(one["world"].startswith("sample") for one in payload["releases"])
+        generated = all(entry["world"].startswith("sample") for entry in payload["releases"])
         real = f"{program} run --data <folder>{of_home}"
         on_real = [(real, "run the same on real files (docs/data.md)")] if generated else []
         lines = (

@@ -96,10 +96,10 @@ def _target() -> Path:
 
 
 def _fresh(manifest: Path) -> bool:
-    made = (manifest, parsed_path())
-    if not all(path.exists() for path in made):
+    inputs = (manifest, parsed_path())
+    if not all(path.exists() for path in inputs):
         return False
-    written = min(path.stat().st_mtime for path in made)
+    written = min(path.stat().st_mtime for path in inputs)
     return all(
         path.stat().st_mtime <= written
         for path in PROJECT.rglob("*")
@@ -131,8 +131,8 @@ class ModelNames(DagsterDbtTranslator):
 
     def get_tags(self, dbt_resource_props: Mapping[str, Any]) -> Mapping[str, str]:
         """The domain, beside dbt's own tags."""
-        own = super().get_tags(dbt_resource_props)
-        return {**own, "domain": _domain(dbt_resource_props)}
+        tags = super().get_tags(dbt_resource_props)
+        return {**tags, "domain": _domain(dbt_resource_props)}
 
     def get_asset_check_spec(
         self, asset_spec: dg.AssetSpec, manifest: Mapping[str, Any], unique_id: str, project: Any
@@ -150,8 +150,8 @@ class ModelNames(DagsterDbtTranslator):
 def _domain(props: Mapping[str, Any]) -> str:
     if props["resource_type"] == "source":
         return domain_of(f"raw.{props['name']}")
-    own = {*props.get("tags", ())} & {*DOMAINS}
-    return own.pop() if len(own) == 1 else SHARED
+    domains = {*props.get("tags", ())} & {*DOMAINS}
+    return domains.pop() if len(domains) == 1 else SHARED
 
 
 def _layer(props: Mapping[str, Any]) -> str:

@@ -151,10 +151,10 @@ def _step_executor(settings: Settings) -> dg.ExecutorDefinition:
 
 def _asks_model(settings: Settings) -> bool:
     """Return True if steps load a language model, which each process would do for itself."""
-    asked: set[str] = {settings.personas.writer}
+    names: set[str] = {settings.personas.writer}
     for scoring in (settings.scoring, settings.product_scoring):
-        asked |= {scoring.rater, *(member.rater for member in scoring.ensemble)}
-    return not asked.isdisjoint({"model", "llm", "listwise"})
+        names |= {scoring.rater, *(member.rater for member in scoring.ensemble)}
+    return not names.isdisjoint({"model", "llm", "listwise"})
 
 
 @cache

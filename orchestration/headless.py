@@ -206,8 +206,8 @@ def plan_runs(defs: dg.Definitions, jobs: Sequence[JobRun]) -> list[PlannedRun]:
     for run in jobs:
         job = defs.resolve_job_def(_job_name(run.job))
         graph = job.asset_layer.asset_graph
-        wanted = _selected(job, run.select) if run.select else job.asset_layer.selected_asset_keys
-        places = {key: run.cohort if graph.get(key).is_partitioned else None for key in wanted}
+        selected = _selected(job, run.select) if run.select else job.asset_layer.selected_asset_keys
+        places = {key: run.cohort if graph.get(key).is_partitioned else None for key in selected}
         steps = tuple(sorted(key for key, cohort in places.items() if (key, cohort) not in done))
         done.update(places.items())
         if steps:
@@ -253,16 +253,16 @@ def _job_name(name: str) -> str:
 
 def _selected(job: dg.JobDefinition, names: Sequence[str]) -> list[dg.AssetKey]:
     """The named assets; with a model those of its group, which dbt builds as a whole."""
-    known = {key.to_user_string(): key for key in job.asset_layer.selected_asset_keys}
-    unknown = [name for name in names if name not in known]
+    by_key = {key.to_user_string(): key for key in job.asset_layer.selected_asset_keys}
+    unknown = [name for name in names if name not in by_key]
     if unknown:
-        near = difflib.get_close_matches(unknown[0], list(known), n=1)
+        near = difflib.get_close_matches(unknown[0], list(by_key), n=1)
         raise errors.ConfigError(
             f"no such asset in the job {job.name}",
             where=unknown[0],
-            hint=f"did you mean {near[0]}?" if near else f"such as {min(known)}",
+            hint=f"did you mean {near[0]}?" if near else f"such as {min(by_key)}",
         )
-    keys = {known[name] for name in names}
+    keys = {by_key[name] for name in names}
     groups = (assets.keys for assets in model_assets().values() if assets.keys & keys)
     return sorted(keys.union(*groups) & job.asset_layer.selected_asset_keys)
 
@@ -280,7 +280,7 @@ def _run(
     """Do a planned run; with a ``source`` of :func:`worker_defs`, its steps in other processes."""
     job = defs.resolve_job_def(_job_name(planned.job))
     partitioned = any(job.asset_layer.get(key).is_partitioned for key in planned.steps)
-    whole = len(planned.steps) == len(job.asset_layer.selected_asset_keys)
+    complete = len(planned.steps) == len(job.asset_layer.selected_asset_keys)
     # A run that failed is started again by its user, not by the daemon of an open UI.
     tags = {**job.run_tags, MAX_RETRIES_TAG: "0"}
     if partitioned:
@@ -296,9 +296,9 @@ def _run(
     if source is not None:
         pointer = CustomPointer(ModuleCodePointer(__name__, worker_defs.__name__), [*source], [])
         executed = ReconstructableRepository(pointer).get_reconstructable_job(job.name)
-    chosen = None if whole else frozenset(planned.steps)
+    chosen = None if complete else frozenset(planned.steps)
     run = instance.create_run_for_job(
-        (executed if whole else executed.get_subset(asset_selection=chosen)).get_definition(),
+        (executed if complete else executed.get_subset(asset_selection=chosen)).get_definition(),
         run_id=report.run_id,
         run_config={"loggers": {"console": {"config": {"log_level": log_level}}}},
         tags=tags,
@@ -340,15 +340,15 @@ def _own_stdout() -> Iterator[None]:
     to it.
     """
     sys.stdout.flush()
-    kept = os.dup(1)
+    descriptor = os.dup(1)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 1)
         yield
         sys.stdout.flush()
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(descriptor, 1)
+        os.close(descriptor)
         os.close(nowhere)
 
 

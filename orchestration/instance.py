@@ -118,8 +118,8 @@ def add_cohorts(
 ) -> None:
     """Make cohorts known as partitions of their domains; ``domain`` has those that name none."""
     for cohort in dict.fromkeys(cohorts):
-        own = cohort_domain(cohort, domain)
-        instance.add_dynamic_partitions(str(COHORTS[own].name), [cohort])
+        cohort_in = cohort_domain(cohort, domain)
+        instance.add_dynamic_partitions(str(COHORTS[cohort_in].name), [cohort])
 
 
 #: Pages of SQLite's write-ahead log between two checkpoints (4 KiB each).

@@ -59,11 +59,11 @@ def domain_of(dataset: str) -> str:
     stage, _, table = dataset.partition(".")
     if stage in DOMAINS:
         return stage
-    found = {"products"} if stage == "dialogue" else {table.partition("_")[0]} & {*DOMAINS}
+    domains = {"products"} if stage == "dialogue" else {table.partition("_")[0]} & {*DOMAINS}
     for source in SOURCES.values():
         if dataset in source.datasets:
-            found = set(source.domains)
-    return found.pop() if len(found) == 1 else SHARED
+            domains = set(source.domains)
+    return domains.pop() if len(domains) == 1 else SHARED
 
 
 def optional_group(dataset: str) -> str | None:

@@ -115,8 +115,8 @@ def _check_figures(details: Mapping[str, Any]) -> dict[str, Any]:
     rows = details.get("rows")
     if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
         shown["failing_rows"] = table(pl.DataFrame(rows, infer_schema_length=None, strict=False))
-    rest = {k: v for k, v in details.items() if k not in shown and k not in ("bound", "rows")}
-    return {**shown, **({"details": dg.MetadataValue.json(rest)} if rest else {})}
+    others = {k: v for k, v in details.items() if k not in shown and k not in ("bound", "rows")}
+    return {**shown, **({"details": dg.MetadataValue.json(others)} if others else {})}
 
 
 def table(frame: pl.DataFrame, rows: int = 8) -> dg.TableMetadataValue:

@@ -88,8 +88,8 @@ def _of_domain(domain: Domain) -> dg.AssetSelection:
     ]
     release = dg.AssetSelection.assets(["releases", domain.name])
     models = dg.AssetSelection.assets(model_assets()[domain.name])
-    made = release | models | dg.AssetSelection.assets(*files)
-    return made.upstream().required_multi_asset_neighbors()
+    outputs = release | models | dg.AssetSelection.assets(*files)
+    return outputs.upstream().required_multi_asset_neighbors()
 
 
 def _standing_cohort(domain: Domain) -> dict[str, str]:
@@ -143,8 +143,8 @@ def _weekly(domain: Domain, job: Any) -> dg.ScheduleDefinition:
     )
     def weekly(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
         year, week, _ = context.scheduled_execution_time.isocalendar()
-        own = "" if domain.name == "movies" else f"{domain.name}-"
-        cohort = f"{own}{year}-w{week:02d}"
+        prefix = "" if domain.name == "movies" else f"{domain.name}-"
+        cohort = f"{prefix}{year}-w{week:02d}"
         add_cohorts(context.instance, [cohort])
         return dg.RunRequest(run_key=cohort, partition_key=cohort)
 

@@ -43,20 +43,20 @@ def source_files(
     context: dg.SensorEvaluationContext, workbench: dg.ResourceParam[PipelineContext]
 ) -> dg.SensorResult | dg.SkipReason:
     """Observe the files and request a run if they changed."""
-    found = files_fingerprint(workbench.settings)
-    if found == context.cursor:
+    fingerprint = files_fingerprint(workbench.settings)
+    if fingerprint == context.cursor:
         return dg.SkipReason("no file changed")
-    seen = dg.AssetObservation(asset_key(ORIGINALS), tags={"dagster/data_version": found})
+    seen = dg.AssetObservation(asset_key(ORIGINALS), tags={"dagster/data_version": fingerprint})
     return dg.SensorResult(
-        run_requests=[dg.RunRequest(run_key=found)], asset_events=[seen], cursor=found
+        run_requests=[dg.RunRequest(run_key=fingerprint)], asset_events=[seen], cursor=fingerprint
     )
 
 
 def sensors(settings: Settings) -> list[dg.SensorDefinition]:
     """The sensors of a code location."""
-    made: list[dg.SensorDefinition] = [source_files, _failure_hook(settings)]
+    definitions: list[dg.SensorDefinition] = [source_files, _failure_hook(settings)]
     if settings.runtime.automation:
-        made.append(
+        definitions.append(
             dg.AutomationConditionSensorDefinition(
                 "stale_assets",
                 target=dg.AssetSelection.all(),
@@ -64,7 +64,7 @@ def sensors(settings: Settings) -> list[dg.SensorDefinition]:
                 description="Rebuilds stale assets (runtime.automation).",
             )
         )
-    return made
+    return definitions
 
 
 def _failure_hook(settings: Settings) -> dg.SensorDefinition:

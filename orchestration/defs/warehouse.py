@@ -115,8 +115,8 @@ def configured_models(settings: Settings, domains: Iterable[str]) -> list[dg.Ass
 
 
 def _manifest() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(manifest_path().read_text(encoding="utf-8"))
-    return found
+    manifest: dict[str, Any] = json.loads(manifest_path().read_text(encoding="utf-8"))
+    return manifest
 
 
 def _build(
@@ -306,7 +306,7 @@ def _up_to_date(
         # The build records name relations that were dropped by hand.
         return None
     versions = warehouse.code_versions(settings, project)
-    made: list[dg.MaterializeResult[Any] | dg.AssetCheckResult] = [
+    events: list[dg.MaterializeResult[Any] | dg.AssetCheckResult] = [
         dg.MaterializeResult(
             models[key],
             metadata={"reused": True, **_shown(views[key])},
@@ -316,18 +316,18 @@ def _up_to_date(
         if key in models
     ]
     for unique_id, key in tests.items():
-        found = outcomes[unique_id]
+        outcome = outcomes[unique_id]
         result = dg.AssetCheckResult(
-            passed=found.status == "pass",
+            passed=outcome.status == "pass",
             asset_key=key.asset_key,
             check_name=key.name,
             severity=dg.AssetCheckSeverity.WARN
-            if found.status == "warn"
+            if outcome.status == "warn"
             else dg.AssetCheckSeverity.ERROR,
-            metadata={"status": found.status, "failures": found.failures, "reused": True},
+            metadata={"status": outcome.status, "failures": outcome.failures, "reused": True},
         )
-        made.append(result if result.passed else _with_failing_rows(result, home))
-    return made
+        events.append(result if result.passed else _with_failing_rows(result, home))
+    return events
 
 
 def _with_rows(events: list[Any], workbench: PipelineContext) -> Iterator[Any]:

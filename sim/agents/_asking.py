@@ -75,7 +75,7 @@ def judge_pairs(
 
     async def judged(person: int, number: int, rows: Ints) -> tuple[Judgement, int, str]:
         visit = before.get(person) or Visit(world, person, person)
-        own = tuple(items[rows].tolist())
+        person_items = tuple(items[rows].tolist())
 
         def fault(reply: Judgement) -> str | None:
             if experienced and not all(opinion.watched for opinion in reply.opinions):
@@ -83,9 +83,10 @@ def judge_pairs(
             return judgement_fault(reply)
 
         return await usable(
-            lambda attempt, known: Question(
+            lambda attempt, history: Question(
                 "judge", visit, (seed, person, number, _JUDGE, attempt), number + 1,
-                items=own, positions=tuple(range(len(own))), experienced=experienced, fault=known,
+                items=person_items, positions=tuple(range(len(person_items))),
+                experienced=experienced, fault=history,
             ),
             fault,
         )  # fmt: skip
@@ -105,8 +106,8 @@ def judge_pairs(
                         columns["rating"][row] = opinion.rating
                         columns["feeling"][row] = opinion.feeling
     schema = {"person": pl.Int64, "item": pl.Int64, **_COLUMNS}
-    found = {"person": people, "item": items, **{n: c.tolist() for n, c in columns.items()}}
-    return Asked(pl.DataFrame(found, schema=schema, strict=False), tokens)
+    data = {"person": people, "item": items, **{n: c.tolist() for n, c in columns.items()}}
+    return Asked(pl.DataFrame(data, schema=schema, strict=False), tokens)
 
 
 _COLUMNS: dict[str, Any] = {
@@ -141,8 +142,8 @@ def classify_items(
     shape (n, m). The seeds are of (seed, person).
     """
 
-    async def classified(person: int, own: Ints) -> tuple[Classification, int, str]:
-        visit, shown = Visit(world, person, person), own[own >= 0]
+    async def classified(person: int, person_items: Ints) -> tuple[Classification, int, str]:
+        visit, shown = Visit(world, person, person), person_items[person_items >= 0]
 
         def fault(reply: Classification) -> str | None:
             chances = reply.probabilities
@@ -150,9 +151,9 @@ def classify_items(
             return None if sound else "a probability is not between 0 and 1"
 
         return await usable(
-            lambda attempt, known: Question(
+            lambda attempt, history: Question(
                 "classify", visit, (seed, person, 0, _CLASSIFY, attempt),
-                items=tuple(shown.tolist()), positions=tuple(range(len(shown))), fault=known,
+                items=tuple(shown.tolist()), positions=tuple(range(len(shown))), fault=history,
             ),
             fault,
         )  # fmt: skip
@@ -161,8 +162,8 @@ def classify_items(
     status: Texts = np.full(len(people), "invalid", object)
     for start in range(0, len(people), _AT_ONCE):
         rows = range(start, min(start + _AT_ONCE, len(people)))
-        found = play(brain, (classified(int(people[row]), items[row]) for row in rows))
-        for row, (reply, used, answered) in zip(rows, found, strict=True):
+        replies = play(brain, (classified(int(people[row]), items[row]) for row in rows))
+        for row, (reply, used, answered) in zip(rows, replies, strict=True):
             tokens += used
             status[row] = answered
             if answered == OK:

@@ -166,18 +166,18 @@ class Neighbours:
 
     def _cosines(self, weights: Floats) -> Floats:
         """Weighted sum of the cosines of every item with the others, of shape (items,)."""
-        found = self._matrix.T @ (self._matrix @ (weights / self._norm)) / self._norm
-        return np.asarray(np.maximum(found - np.where(self._own, weights, 0.0), 0.0))
+        scores = self._matrix.T @ (self._matrix @ (weights / self._norm)) / self._norm
+        return np.asarray(np.maximum(scores - np.where(self._own, weights, 0.0), 0.0))
 
     def __call__(self, person: int) -> Floats:
         """Nearness of every item to one person's history, of shape (items,)."""
         past, _ = self._history.of(person)
         weights = np.bincount(past, minlength=len(self._norm)).astype(np.float64)
         near = self._cosines(weights)
-        there = self._common > 0
-        common = np.where(there, self._common, 1.0)
+        rated = self._common > 0
+        common = np.where(rated, self._common, 1.0)
         mean = (near + self._prior * common) / (len(past) + self._prior)
-        return np.where(there, np.log(mean / common), 0.0)
+        return np.where(rated, np.log(mean / common), 0.0)
 
 
 @dataclass(frozen=True)
@@ -204,12 +204,12 @@ class HeldOut:
         """
         size = len(world.catalogue)
         owner = np.repeat(np.arange(len(history.lengths)), history.lengths)
-        known = np.unique(np.concatenate([owner * size + history.items, people * size + items]))
+        pairs = np.unique(np.concatenate([owner * size + history.items, people * size + items]))
 
         def unknown(candidates: Ints) -> Bools:
             keys = people * size + candidates
-            at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-            return np.asarray(known[at] != keys)
+            at = np.minimum(np.searchsorted(pairs, keys), len(pairs) - 1)
+            return np.asarray(pairs[at] != keys)
 
         counts = world.item_histograms.sum(axis=1)
         by_count = np.lexsort((np.arange(size), -counts))
@@ -332,8 +332,8 @@ def _interval_of_auc(positive: Floats, negative: Floats, people: Ints, draws: in
     users, place = np.unique(people, return_inverse=True)
     right = np.where(positive == negative, 0.5, positive > negative)
     by_user = np.bincount(place, right) / np.bincount(place)
-    found = mean_with_interval(by_user, user_weights(len(users), draws, 0))
-    return [round(v, 6) for v in (found.value, found.low, found.high)]
+    figure = mean_with_interval(by_user, user_weights(len(users), draws, 0))
+    return [round(v, 6) for v in (figure.value, figure.low, figure.high)]
 
 
 def genre_shares(world: AgentWorld, history: History) -> Floats:

@@ -49,8 +49,8 @@ def visit_values(agents: pl.DataFrame, views: pl.LazyFrame) -> pl.DataFrame:
         )
         .collect()
     )
-    whole = agents.filter(pl.col("exit_reason") != "failed")
-    return whole.join(items, on="agent", how="left", maintain_order="left").select(
+    completed = agents.filter(pl.col("exit_reason") != "failed")
+    return completed.join(items, on="agent", how="left", maintain_order="left").select(
         "agent",
         "persona_id",
         p_view=pl.col("watched") / pl.col("shown"),

@@ -47,12 +47,13 @@ def frames_of(
                         view.answer_key,
                     )
                 )  # fmt: skip
-            made = view.decision
+            decision = view.decision
             rows["pages"].append(
                 (
                     agent, number, view.page,
-                    *((None,) * 6 if made is None else (
-                        made.mood, made.fatigue, made.emotion, made.action, made.target, made.reason
+                    *((None,) * 6 if decision is None else (
+                        decision.mood, decision.fatigue, decision.emotion, decision.action,
+                        decision.target, decision.reason,
                     )),
                     view.page_status or view.status, view.page_key,
                 )

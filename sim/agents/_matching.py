@@ -37,16 +37,16 @@ def match_people(
         human_users=release["human_users"].polars(),
     )
     matcher = matching.open_matcher(Settings(matching=chosen))
-    found = matching.match_users(history, release["training_traits"].polars(), matcher, chosen)
+    matches = matching.match_users(history, release["training_traits"].polars(), matcher, chosen)
     personas = release["personas"].polars()
-    people = matched_personas(found.personas).select(
+    people = matched_personas(matches.personas).select(
         pl.col(name).cast(kind) for name, kind in personas.schema.items()
     )
     view = release_view(
         release,
         {
             "personas": pl.concat([personas, people]),
-            "matched_personas": found.personas,
+            "matched_personas": matches.personas,
         },
     )
     note = (

@@ -92,6 +92,6 @@ def write_visits(run: Simulation, world: AgentWorld, root: Path | str) -> Path:
             )
         )
     name = "-".join((run.identity["brain"], run.identity["recommender"])).lower()
-    kept = "".join(c if c.isalnum() or c in "-_" else "-" for c in name)
-    dataset = f"understudy/{world.release.domain}-agents-{kept}-v0"
+    safe = "".join(c if c.isalnum() or c in "-_" else "-" for c in name)
+    dataset = f"understudy/{world.release.domain}-agents-{safe}-v0"
     return write_minari(log, root, dataset, algorithm=run.identity["recommender"])

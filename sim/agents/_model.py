@@ -273,15 +273,15 @@ class ModelBrain(VisitRules, ModelSession):
             Question("judge", Visit(world, 0, person), (0,) * 5, items=self._reference)
             for person in sorted(people - {*self._fixed})
         ]
-        asked = [*questions, *fixed]
+        every = [*questions, *fixed]
         # Asked once per person, whoever plays it: no agent's calls.
         own = [*filling, *(_Filling() for _ in fixed)]
         cards = cards + self._shown(fixed, plain=True)
-        memories = self._recalled(asked)
-        odds = [np.full(len(q.items), np.nan) for q in asked]
+        memories = self._recalled(every)
+        odds = [np.full(len(q.items), np.nan) for q in every]
         rows = [
             self._row(n, place, q, "like", self._like, memories=memories[n], item=card)
-            for n, q in enumerate(asked)
+            for n, q in enumerate(every)
             for place, card in enumerate(cards[n])
         ]
         for row, answer in self._answers(rows, own):
@@ -303,8 +303,8 @@ class ModelBrain(VisitRules, ModelSession):
 
         A model that says nearly the same of everything is made as decided as one that is sure.
         """
-        known = [self._fixed[p] for p in range(self._model["reference_people"]) if p in self._fixed]
-        variance = np.mean([values.var() for values in known]) if known else 0.0
+        odds = [self._fixed[p] for p in range(self._model["reference_people"]) if p in self._fixed]
+        variance = np.mean([values.var() for values in odds]) if odds else 0.0
         return float(max(np.sqrt(variance), self._model["least_spread"]))
 
     def _level(self, person: int) -> _Level:
@@ -415,16 +415,16 @@ class ModelBrain(VisitRules, ModelSession):
 
     def _fault(self, question: Question, place: int, opinion: Opinion, text: str) -> str | None:
         """How a text contradicts the decision, the item or the person; None if it does not."""
-        persona, known = self._persona_of(question.visit), self._world.genre_names
-        own = self._rows[question.items[place]]["genres"] or ()
+        persona, names = self._persona_of(question.visit), self._world.genre_names
+        genres = self._rows[question.items[place]]["genres"] or ()
         domain = self._world.release.domain
         column = {"liked": "dislikes", "mixed": ""}.get(_side(opinion), "likes")
         against = persona.get(column) or ()
-        for genre in genres_named(text, known, domain):
-            if genre not in own or genre in against:
+        for genre in genres_named(text, names, domain):
+            if genre not in genres or genre in against:
                 return "a genre that is none of the item's, or speaks against the decision"
         return fault_of(
-            text, rating=opinion.rating, genres=own, known=known, gender=persona.get("gender"),
+            text, rating=opinion.rating, genres=genres, known=names, gender=persona.get("gender"),
             domain=domain,
         )  # fmt: skip
 
@@ -433,11 +433,11 @@ class ModelBrain(VisitRules, ModelSession):
         decisions, filling = super().decide(questions), [_Filling() for _ in questions]
         reasons = self._reasons()
         rows = []
-        for n, (question, made, seed) in enumerate(
+        for n, (question, decision, seed) in enumerate(
             zip(questions, decisions, seeds_of(questions), strict=True)
         ):
-            if made.action == EXIT:
-                opening = self._openings[reasons[made.reason or ""]]
+            if decision.action == EXIT:
+                opening = self._openings[reasons[decision.reason or ""]]
                 seen = question.visit.watched()
                 rows.append(
                     self._row(
@@ -445,7 +445,7 @@ class ModelBrain(VisitRules, ModelSession):
                         seed=int(combine(seed, _SAY)) & _SEED_BITS, opening=opening,
                         pages=len({view.page for view in question.visit.views}),
                         chosen=len(seen), ratings=[o.rating for _, o in seen],
-                        fatigue=made.fatigue,
+                        fatigue=decision.fatigue,
                     )
                 )  # fmt: skip
         for row, answer in self._answers(rows, filling, needed=False):
@@ -453,7 +453,8 @@ class ModelBrain(VisitRules, ModelSession):
             if text is not None:
                 decisions[row.question] = replace(decisions[row.question], reason=text)
         return [
-            replace(made, **done.fields()) for made, done in zip(decisions, filling, strict=True)
+            replace(decision, **done.fields())
+            for decision, done in zip(decisions, filling, strict=True)
         ]
 
     def _reasons(self) -> dict[str, str]:
@@ -473,8 +474,8 @@ class ModelBrain(VisitRules, ModelSession):
         ]
         recalled = recall_many(memories, queries, _RECALLED)
         return [
-            [memory.texts[n] for n in sorted({*one.entries.tolist(), *_newest(memory)})]
-            for memory, one in zip(memories, recalled, strict=True)
+            [memory.texts[n] for n in sorted({*recall.entries.tolist(), *_newest(memory)})]
+            for memory, recall in zip(memories, recalled, strict=True)
         ]
 
     def _memory(self, visit: Visit) -> EpisodicMemory:

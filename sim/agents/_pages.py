@@ -144,11 +144,11 @@ def short_and_long(text: str) -> tuple[str, str]:
     >>> short_and_long("A boy and his dog. They run. ")
     ('A boy and his dog.', 'A boy and his dog. They run.')
     """
-    whole = one_line(text)
-    first = whole.partition(". ")[0]
-    if first != whole:
+    line = one_line(text)
+    first = line.partition(". ")[0]
+    if first != line:
         first += "."
-    return _cut(first, _SHORT), _cut(whole, _LONG)
+    return _cut(first, _SHORT), _cut(line, _LONG)
 
 
 def _cut(text: str, most: int) -> str:

@@ -133,12 +133,12 @@ class Remarks:
         out = np.full(len(cell), None, object)
         for number, several in enumerate(phrases):
             for with_genre in (False, True):
-                own = [phrase for phrase in several if ("{genre}" in phrase) == with_genre]
+                fitting = [phrase for phrase in several if ("{genre}" in phrase) == with_genre]
                 for row in np.flatnonzero((cell == number) & ((genre >= 0) == with_genre)):
                     noun = self._nouns[genre[row]]
                     if decade[row]:
                         noun = f"{noun} of the {decade[row]}s"
-                    out[row] = own[int(draw[row] * len(own))].replace("{genre}", noun)
+                    out[row] = fitting[int(draw[row] * len(fitting))].replace("{genre}", noun)
         return out
 
 
@@ -259,7 +259,7 @@ def remark_report(run: Simulation, world: AgentWorld) -> RemarkReport:
         texts.update(frame["feeling"].drop_nulls().to_list())
         rows = frame.join(owners, on="agent", maintain_order="left")
         for row in rows.iter_rows(named=True):
-            own = genres[row["item_id"]] or []
+            genre_names = genres[row["item_id"]] or []
             # A reason comes before the rating.
             for name, rating in (("reason", None), ("feeling", row["rating"])):
                 if row[name] is None:
@@ -267,7 +267,7 @@ def remark_report(run: Simulation, world: AgentWorld) -> RemarkReport:
                 fault = fault_of(
                     row[name],
                     rating=rating,
-                    genres=own,
+                    genres=genre_names,
                     known=world.genre_names,
                     gender=row["gender"],
                     domain=world.release.domain,

@@ -205,11 +205,11 @@ def exit_probability(fatigue: Floats, content: Floats) -> Floats:
 
 def _chances(views: Sequence[View], page: int) -> dict[int, float]:
     """P(watch) of the unwatched items of a page by position, as last judged."""
-    own = [view for view in views if view.page == page]
-    seen = {place for view in own for place in view.watched()}
+    page_views = [view for view in views if view.page == page]
+    seen = {place for view in page_views for place in view.watched()}
     return {
         place: opinion.chance
-        for view in own
+        for view in page_views
         for place, opinion in view.opinions.items()
         if place not in seen and opinion.chance is not None
     }

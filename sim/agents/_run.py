@@ -219,8 +219,8 @@ def _claim(files: LocalFiles, home: Path, identity: dict[str, Any]) -> None:
     path = home / "run.json"
     data = files.read(path)
     if data is not None:
-        known = _read(data, home)
-        differs = sorted(k for k in {*known, *identity} if known.get(k) != identity.get(k))
+        stored = _read(data, home)
+        differs = sorted(k for k in {*stored, *identity} if stored.get(k) != identity.get(k))
         if differs:
             raise ConfigError(
                 f"the folder holds another run (different {', '.join(differs)})",
@@ -239,10 +239,10 @@ def _claim(files: LocalFiles, home: Path, identity: dict[str, Any]) -> None:
 
 def _read(data: bytes, home: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = orjson.loads(data)
+        record: dict[str, Any] = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise IntegrityError("run.json can't be read", where=str(home)) from error
-    return found
+    return record
 
 
 def _bytes(frame: pl.DataFrame) -> bytes:

@@ -220,15 +220,15 @@ class StatisticalBrain(VisitRules):
         parts = self._parts(people, items, expected)
         # Centred by person, so that a reason is about the item.
         count = np.maximum(np.bincount(people, minlength=len(world)), 1)
-        whole = parts.mean(axis=0)
-        self._usual = np.tile(whole, (len(world), 1))
+        mean = parts.mean(axis=0)
+        self._usual = np.tile(mean, (len(world), 1))
         for column in range(parts.shape[1]):
             own = np.bincount(people, parts[:, column], minlength=len(world)) / count
             known = np.bincount(people, minlength=len(world)) > 0
             self._usual[known, column] = own[known]
         logits = parts.sum(axis=1) + self._habits[people]
-        wanted = float(self._set["watch"])
-        self._intercept = float(brentq(lambda b: expit(logits + b).mean() - wanted, -50.0, 50.0))
+        share = float(self._set["watch"])
+        self._intercept = float(brentq(lambda b: expit(logits + b).mean() - share, -50.0, 50.0))
         self._reached = float(expit(logits + self._intercept).mean())
         self._intercepts = self._intercept + self._habits
 
@@ -304,8 +304,8 @@ def _weight(own: Floats, common: Floats) -> dict[str, Any]:
     def loss(w: float) -> float:
         return -float(np.log((1 - w) * own + w * common).mean())
 
-    found = minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-6})
-    best = min((float(found.x), 0.0, 1.0), key=loss)
+    optimum = minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-6})
+    best = min((float(optimum.x), 0.0, 1.0), key=loss)
     return {
         "weight": round(best, 6),
         "ratings": len(own),

@@ -68,19 +68,19 @@ class BrainContract(ABC):
     def replies(self, world: AgentWorld, kind: Kind, people: Any = None, **more: Any) -> list[Any]:
         """Usable replies of a fresh brain to the sample questions of one kind."""
         who = range(self.people) if people is None else people
-        asked = sample_questions(world, who, kind, **more)
-        found = list(getattr(self.make(world), kind)(asked))
-        assert len(found) == len(asked)
-        return found
+        questions = sample_questions(world, who, kind, **more)
+        replies = list(getattr(self.make(world), kind)(questions))
+        assert len(replies) == len(questions)
+        return replies
 
     def test_it_says_what_it_is(self, world: AgentWorld) -> None:
         """A name for tables, a sentence for people, and facts that can be stored."""
-        made = self.make(world)
-        assert isinstance(made, Brain)
-        assert made.name
-        assert made.note.endswith(".")
-        assert isinstance(made.reads, bool)
-        assert orjson.dumps(made.metadata(), option=orjson.OPT_SERIALIZE_NUMPY)
+        brain = self.make(world)
+        assert isinstance(brain, Brain)
+        assert brain.name
+        assert brain.note.endswith(".")
+        assert isinstance(brain.reads, bool)
+        assert orjson.dumps(brain.metadata(), option=orjson.OPT_SERIALIZE_NUMPY)
 
     def test_replies_have_a_status_each(self, world: AgentWorld) -> None:
         """Every question has an allowed status, and the tokens that it took."""
@@ -154,11 +154,11 @@ class BrainContract(ABC):
             self._alone_as_in_a_batch(world, kind)
 
     def _alone_as_in_a_batch(self, world: AgentWorld, kind: Any) -> None:
-        whole = self.replies(world, kind)
+        together = self.replies(world, kind)
         back = self.replies(world, kind, range(self.people)[::-1])
         alone = self.replies(world, kind, [0])
-        assert whole == back[::-1], kind
-        assert whole[:1] == alone, kind
+        assert together == back[::-1], kind
+        assert together[:1] == alone, kind
 
 
 def _ok(replies: list[Any]) -> list[Any]:

@@ -128,11 +128,11 @@ def _per_user(run: Played) -> dict[str, Floats]:
 def _means(values: Sequence[Floats], weights: Floats) -> tuple[list[float], Floats]:
     """Means per seed, and of each draw the mean over seeds of the mean over its users."""
     by_seed, draws = [], []
-    for one in values:
-        known = (~np.isnan(one)).astype(np.float64)
-        filled = np.where(known > 0, one, 0.0)
-        by_seed.append(float(filled.sum() / known.sum()) if known.any() else float("nan"))
-        count = weights @ known
+    for row in values:
+        present = (~np.isnan(row)).astype(np.float64)
+        filled = np.where(present > 0, row, 0.0)
+        by_seed.append(float(filled.sum() / present.sum()) if present.any() else float("nan"))
+        count = weights @ present
         draws.append((weights @ filled) / np.where(count > 0, count, np.nan))
     return by_seed, np.mean(draws, axis=0)
 

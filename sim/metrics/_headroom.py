@@ -35,7 +35,7 @@ def headroom_share(
     if not runs or len(users) != 1 or not (len(runs) == len(common) == len(oracle)):
         raise ContractError("the runs are of different users or seeds", where="headroom_share")
     rewards = np.stack([_rewards(group) for group in zip(runs, common, oracle, strict=True)])
-    by_seed = [float(_share(one.sum(axis=1))) for one in rewards]
+    by_seed = [float(_share(seed_rewards.sum(axis=1))) for seed_rewards in rewards]
     if not np.isfinite(by_seed).all():
         raise ContractError(
             "the oracle earns no more than the common list",
@@ -44,7 +44,7 @@ def headroom_share(
         )
     weights = user_weights(users.pop(), resamples, seed)
     # (seeds, 3, users) by (draws, users): sums of each draw.
-    draws = np.mean([_share((weights @ one.T).T) for one in rewards], axis=0)
+    draws = np.mean([_share((weights @ seed_rewards.T).T) for seed_rewards in rewards], axis=0)
     # A draw of users without any headroom has no share.
     low, high = np.nanquantile(draws, [0.025, 0.975])
     return Figure(

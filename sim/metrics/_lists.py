@@ -50,9 +50,9 @@ def average_reward(ratings: npt.ArrayLike) -> Floats:
     array([7., 4.])
     """
     values = np.asarray(ratings, np.float64)
-    known = ~np.isnan(values)
-    count = known.sum(axis=1)
-    total = np.where(known, values, 0.0).sum(axis=1)
+    present = ~np.isnan(values)
+    count = present.sum(axis=1)
+    total = np.where(present, values, 0.0).sum(axis=1)
     return np.asarray(np.where(count > 0, total / np.maximum(count, 1), np.nan))
 
 
@@ -105,8 +105,8 @@ def recall(hits: npt.ArrayLike, held_out: npt.ArrayLike, k: int = 20) -> Floats:
     array([0.25])
     """
     count = np.asarray(held_out, np.float64)
-    found = _first(hits, k).sum(axis=1)
-    return np.asarray(np.where(count > 0, found / np.maximum(count, 1.0), np.nan))
+    hit_counts = _first(hits, k).sum(axis=1)
+    return np.asarray(np.where(count > 0, hit_counts / np.maximum(count, 1.0), np.nan))
 
 
 def ndcg(hits: npt.ArrayLike, held_out: npt.ArrayLike, k: int = 20) -> Floats:
@@ -126,8 +126,8 @@ def ndcg(hits: npt.ArrayLike, held_out: npt.ArrayLike, k: int = 20) -> Floats:
     gain = 1.0 / np.log2(np.arange(2, k + 2))
     ideal = np.concatenate([[0.0], np.cumsum(gain)])
     count = np.minimum(np.asarray(held_out, np.int64), k)
-    found = flags @ gain[: flags.shape[1]]
-    return np.asarray(np.where(count > 0, found / np.where(count > 0, ideal[count], 1.0), np.nan))
+    gains = flags @ gain[: flags.shape[1]]
+    return np.asarray(np.where(count > 0, gains / np.where(count > 0, ideal[count], 1.0), np.nan))
 
 
 def personalization(
