@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from support.hundred_k import traits_by_dbt
 
-from pipelines.config import Settings
+from pipelines.warehouse import TIER_ENDS
 
 ITEMS = pl.DataFrame(
     {
@@ -48,7 +48,7 @@ def test_pickiness_ends_at_three_and_a_half_and_four_and_a_half(repository: Path
 
 
 def test_default_tiers_end_at_the_quantiles_of_agent4rec(repository: Path) -> None:
-    assert Settings().traits.model_dump() == {
+    assert TIER_ENDS == {
         "activity": (0.6, 0.9), "conformity": (0.25, 0.8), "diversity": (0.33, 0.66),
         "pickiness": (3.5, 4.5),
     }  # fmt: skip
