@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -216,17 +216,10 @@ async def _look(visit: Visit, pages: Pages, page: int) -> Decision:
             CLICK: bool(clickable), EXIT: True,
         }  # fmt: skip
         actions = tuple(action for action, may in possible.items() if may)
-
-        def fault(
-            reply: Decision, actions: Any = actions, clickable: Any = clickable
-        ) -> str | None:
-            possible = reply.action in actions
-            possible &= reply.action != CLICK or reply.target in clickable
-            return None if possible else "this action is not possible now"
-
         decision: Decision = await visit.ask(
-            "decide", _DECIDE, fault, page, actions=actions, clickable=clickable
-        )
+            "decide", _DECIDE, partial(_impossible, actions, clickable), page,
+            actions=actions, clickable=clickable,
+        )  # fmt: skip
         view.decision, visit.satisfaction = decision, decision.satisfaction
         if decision.action != CLICK:
             return decision
@@ -238,6 +231,7 @@ async def _look(visit: Visit, pages: Pages, page: int) -> Decision:
 def _impossible(
     actions: tuple[str, ...], clickable: tuple[int, ...], reply: Decision
 ) -> str | None:
+    """Fault of a decision; None if it can be carried out."""
     possible = reply.action in actions and (reply.action != CLICK or reply.target in clickable)
     return None if possible else "this action is not possible now"
 

@@ -89,11 +89,11 @@ def test_processes_at_once_fetch_one_model_once(tmp_path: Path, tiny_model: Path
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 3 MiB: less than the tiny model."""
+    """A file system of 1 MiB: less than the tiny model, converted, too."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)],
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)],
         capture_output=True,
         text=True,
         check=False,

@@ -167,7 +167,7 @@ def test_dagster_dev_in_the_checkout_opens_the_pipeline(repository: Path, tmp_pa
         except subprocess.TimeoutExpired:
             os.killpg(server.pid, signal.SIGKILL)
             server.wait(60)
-    assert locations == {"understudy", "understudy-optional"}, log.read_text()[-5000:]
+    assert locations == {"understudy"}, log.read_text()[-5000:]
 
 
 def _locations(port: int) -> set[str] | None:
