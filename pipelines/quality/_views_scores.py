@@ -252,6 +252,8 @@ def _compared(figure: str) -> ViewFunction:
         )
         if rated_by & BASELINE_RATERS:
             return View.skip("scores of raters without a taste by design")
+        if ":" in evidence.settings.scoring.rater:
+            return View.skip("a rater of one's own is published however it rates")
         if evidence.settings.scoring.taste == "mean" and "statistical" in rated_by:
             return View.skip("scoring.taste is mean: personas are alike on purpose (ablation)")
         low, high = row["ratio_low"], row["ratio_high"]

@@ -68,6 +68,14 @@ def test_interval_must_reach_a_factor_of_two(
     assert outcomes(checked(world, ratio_low=low, ratio_high=high)) == {passed}
 
 
+def test_a_rater_of_ones_own_is_published_however_it_rates(world: Any) -> None:
+    scoring = world.settings.scoring.model_copy(update={"rater": "mine.py:ItemMean"})
+    settings = world.settings.model_copy(update={"scoring": scoring})
+    low = {"ratio_low": 8.0, "ratio_high": 9.9}
+    assert outcomes(checked(world, settings=settings, **low)) == {None}
+    assert outcomes(checked(world, **low)) == {False}
+
+
 def test_ratio_that_tells_nothing_is_not_passed(world: Any) -> None:
     details = checked(world, ratio_low=-26.8, ratio_high=51.7)["split_half_covariance"].details
     assert "-26.80 to 51.70, holds both 0.50 and 2.00" in details["skipped"]
