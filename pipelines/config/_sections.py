@@ -399,7 +399,7 @@ class QualitySettings(Section):
         ge=1,
         description="Maximum factor between personas and people in item x person share and "
         "split-half covariance (the nearest value of its 95 % interval); above it, "
-        "a check warns.",
+        "publishing is blocked.",
     )
 
 

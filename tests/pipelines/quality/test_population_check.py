@@ -47,11 +47,8 @@ def outcomes(records: dict[str, CheckRecord]) -> set[bool | None]:
     return {record.passed for record in records.values()}
 
 
-def test_both_figures_warn_and_stop_no_release(world: Any) -> None:
-    """A rater of one's own may be published, and its release says that it is unlike people."""
-    assert not required_checks("movies.population") & NAMES
-    records = checked(world, ratio_low=8.0, ratio_high=9.9).values()
-    assert {record.outcome for record in records} == {"warned"}
+def test_both_figures_stop_a_release() -> None:
+    assert required_checks("movies.population") >= NAMES
 
 
 @pytest.mark.parametrize(
