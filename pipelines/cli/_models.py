@@ -93,8 +93,8 @@ def list_(
     here = ModelFolder(root).list()
     names = {stored.name for stored in here}
     published = [
-        {"name": m.name, "about": m.about, "licence": m.licence, "here": m.name in names}
-        for m in PUBLISHED.values()
+        {"name": name, "about": m.about, "licence": m.licence, "here": name in names}
+        for name, m in PUBLISHED.items()
     ]
     payload = {
         "folder": str(root),
@@ -110,10 +110,10 @@ def list_(
             ]
             columns = ("model", "origin", "precision", "licence", "size")
             screen.print(cli.table(*columns, rows=rows, numeric=["size"]))
-        for model in PUBLISHED.values():
-            if model.name not in names:
+        for name, model in PUBLISHED.items():
+            if name not in names:
                 screen.print(
-                    f"`understudy models get {model.name}`: {model.about} ({model.licence})",
+                    f"`understudy models get {name}`: {model.about} ({model.licence})",
                     soft_wrap=True,
                 )
 

