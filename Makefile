@@ -48,19 +48,22 @@ install: $(STAMP)  ## create .venv from the pinned constraints
 run: $(STAMP)  ## materialise everything on the sample world (or DATA=folder, SOURCE=ml-latest-small)
 	@$(BIN)/understudy run $(RUN_ARGS)
 
-# make run-llm ENGINE=vllm: vLLM's server serves the run, out of an environment of its own.
+# make run-llm MODEL=qwen2.5-coder-1.5b | ENGINE=vllm: vLLM's server, in an environment of its own, serves the run.
 ENGINE ?= transformers
+MODEL ?= smollm2-135m
 # Without instructions for it, bfloat16 takes ten times as long as float32 on a CPU.
 DTYPE ?= $(if $(shell grep -om1 -E 'avx512_bf16|amx_bf16' /proc/cpuinfo 2>/dev/null),bfloat16,float32)
 LLM_HOME := .understudy-llm
-LLM_SET := engine.kind=$(if $(filter vllm,$(ENGINE)),vllm_server,$(ENGINE)) engine.model=smollm2-135m \
-           engine.dtype=$(DTYPE) personas.count=20 personas.writer=model personas.style=slots \
-           personas.gates=perplexity scoring.rater=llm scoring.layout=plain scoring.scale=one-ten \
-           scoring.history=4 scoring.max_pairs=2000 scoring.shards=2 scoring.judged=200 \
-           scoring.explain=true scoring.explained=0.01
+# The smallest model fills in sentences; from some billions of weights on, it writes and says yes or no.
+LLM_SIZE := $(if $(filter smollm2-135m,$(MODEL)),personas.style=slots personas.gates=perplexity \
+            scoring.layout=plain scoring.scale=one-ten scoring.history=4 scoring.max_pairs=2000 \
+            scoring.judged=200,personas.style=free scoring.question=like scoring.max_pairs=500 scoring.judged=50)
+LLM_SET := engine.kind=$(if $(filter vllm,$(ENGINE)),vllm_server,$(ENGINE)) engine.model=$(MODEL) \
+           engine.dtype=$(DTYPE) personas.count=20 personas.writer=model scoring.rater=llm \
+           scoring.shards=2 scoring.explain=true scoring.explained=0.01 $(LLM_SIZE)
 
-run-llm: $(STAMP) $(if $(filter vllm,$(ENGINE)),.venv-vllm/.installed)  ## a small language model writes personas, rates and explains (ENGINE=vllm)
-	@$(BIN)/understudy models get smollm2-135m --home $(LLM_HOME)
+run-llm: $(STAMP) $(if $(filter vllm,$(ENGINE)),.venv-vllm/.installed)  ## a language model writes personas, rates and explains (MODEL=qwen2.5-coder-1.5b, ENGINE=vllm)
+	@$(BIN)/understudy models get $(MODEL) --home $(LLM_HOME)
 	@$(BIN)/understudy run --job movies --home $(LLM_HOME) $(foreach s,$(LLM_SET),--set $(s)) $(ARGS)
 
 ui: $(STAMP)  ## Dagster's webserver and daemon on http://127.0.0.1:3000

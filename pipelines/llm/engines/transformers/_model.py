@@ -112,17 +112,24 @@ class Model:
             return self._taken(cache)
 
     def row(
-        self, kv: KeysValues | None, trie: PrefixTrie, reads: Sequence[int], *, keep: bool = False
+        self,
+        kv: KeysValues | None,
+        trie: PrefixTrie,
+        reads: Sequence[int],
+        *,
+        tokens: Sequence[Sequence[int]] = (),
+        keep: bool = False,
     ) -> RowResult:
         """Next-token logits at the places ``reads`` of a row, by one pass over it.
 
         ``kv`` holds keys and values of the trie's base (None if it has none); with ``keep`` those
-        of the row are returned too.
+        of the row are returned too. ``tokens`` are those of each read whose logits are compared:
+        in 16 bits they are computed anew in float32, as rounding would make many of them equal.
         """
         import torch
         from transformers import DynamicCache
 
-        with _failing("a packed row"), torch.inference_mode():
+        with _failing("a packed row"), torch.inference_mode(), self._last_hidden() as last:
             cache = DynamicCache(ddp_cache_data=kv) if kv is not None or keep else None
             output = self.causal(
                 input_ids=torch.tensor([trie.ids], device=self.device),
@@ -133,7 +140,42 @@ class Model:
                 **self._keep(reads),
             )
             logits = self._entries(output.logits, reads)
+            if tokens and last and self.dtype != torch.float32:
+                hidden = last[0][0] if self._keeps else last[0][0, list(reads)]
+                self._refine(logits, hidden, tokens)
             return RowResult(logits, self._taken(cache) if keep else None)
+
+    @contextmanager
+    def _last_hidden(self) -> Iterator[list[torch.Tensor]]:
+        """What the output layer is given during the pass, shape (1, places, width)."""
+        given: list[torch.Tensor] = []
+        head = self.causal.get_output_embeddings()
+        hook = head.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))
+        try:
+            yield given
+        finally:
+            hook.remove()
+
+    def _refine(
+        self, logits: torch.Tensor, hidden: torch.Tensor, tokens: Sequence[Sequence[int]]
+    ) -> None:
+        """Replace the logits of some tokens of each place by the sums before rounding.
+
+        Only where they differ by rounding: a model may cap or scale its logits afterwards.
+        """
+        import torch
+
+        head = self.causal.get_output_embeddings()
+        rows = torch.tensor([n for n, some in enumerate(tokens) for _ in some], device=self.device)
+        columns = torch.tensor([t for some in tokens for t in some], device=self.device)
+        if not isinstance(head, torch.nn.Linear):
+            return
+        exact = (hidden[rows].float() * head.weight[columns].float()).sum(dim=-1)
+        if head.bias is not None:
+            exact += head.bias[columns].float()
+        rounded = logits[rows, columns]
+        close = (exact - rounded).abs() <= 2 * torch.finfo(self.dtype).eps * rounded.abs() + 1e-3
+        logits[rows, columns] = torch.where(close, exact, rounded)
 
     def generate(
         self, prompts: Sequence[Ids], cache: Any, limit: int, process: Any, ended: Any

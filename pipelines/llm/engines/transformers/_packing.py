@@ -102,9 +102,15 @@ class PackedBatch:
     ends: list[tuple[int, int]] = field(default_factory=list)
     paths: list[npt.NDArray[np.int64]] = field(default_factory=list)
 
-    def run(self, reads: Sequence[int], *, keep: bool = False) -> RowResult:
-        """The forward pass."""
-        return self.model.row(self.kv, self.trie, reads, keep=keep)
+    def run(
+        self,
+        reads: Sequence[int],
+        *,
+        tokens: Sequence[Sequence[int]] = (),
+        keep: bool = False,
+    ) -> RowResult:
+        """The forward pass; see :meth:`Model.row`."""
+        return self.model.row(self.kv, self.trie, reads, tokens=tokens, keep=keep)
 
 
 class BatchPacker:

@@ -62,8 +62,8 @@ def score(packer: BatchPacker, requests: Sequence[PreparedRequest]) -> Iterator[
             places = _add_nodes(row.trie, end, parts[number])
             reads += places
             part_nodes += [(parts[number], node) for node in parts[number].nodes]
-        logits = row.run(reads).logits
         steps = [_tree(part.prepared).steps[node] for part, node in part_nodes]
+        logits = row.run(reads, tokens=[list(step) for step in steps]).logits
         for (part, node), step in zip(part_nodes, _log_probabilities(logits, steps), strict=True):
             scored[id(part.prepared)][node] = step
         for number, _ in row.ends:

@@ -259,3 +259,36 @@ def test_prefixes_are_kept_within_their_budget_and_go_on_from_what_is_known(tiny
     assert prefixes.tokens == 200
     assert prefixes.get(ann)[1] == 0
     assert prefixes.tokens == 60
+
+
+def test_compared_logits_are_not_rounded_to_16_bits(tiny_model: Path, one_thread: None) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.bfloat16).eval()
+    trie = PrefixTrie()
+    end = trie.add(ids(*range(1, 40)))
+    tokens = list(range(model.config.vocab_size))
+    rounded = Model(model, 64).row(None, trie, [end]).logits[0]
+    fine = Model(model, 64).row(None, trie, [end], tokens=[tokens]).logits[0]
+    assert len(set(fine.tolist())) > 1.5 * len(set(rounded.tolist()))
+    assert torch.equal(fine.bfloat16().float(), rounded)
+
+    class Capped(torch.nn.Module):
+        """A model that changes its logits afterwards."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.config, self.device, self.dtype = model.config, model.device, model.dtype
+            self.get_output_embeddings = model.get_output_embeddings
+            self.get_input_embeddings = model.get_input_embeddings
+
+        def forward(self, logits_to_keep: Any = 0, **inputs: Any) -> Any:
+            output = model(logits_to_keep=logits_to_keep, **inputs)
+            output.logits = 30 * torch.tanh(output.logits / 2)
+            return output
+
+    capped = Model(Capped(), 64)
+    assert torch.equal(
+        capped.row(None, trie, [end], tokens=[tokens]).logits, capped.row(None, trie, [end]).logits
+    )
