@@ -264,13 +264,19 @@ _LIST_TEMPLATES = (
 )
 _LEDGER_TEMPLATES = ("rating_ledger_system", "rating_explain")
 _PLAIN_TEMPLATES = ("rating_plain_person", "rating_plain_item", "rating_plain_question")
-_CLOSED_TEMPLATES = ("rating_like_question", "rating_compare_items", "rating_compare_question")
+_CLOSED_TEMPLATES = (
+    *("rating_closed_person", "rating_like_question"),
+    *("rating_compare_items", "rating_compare_question"),
+)
 Layout = Literal["letter", "plain", "ledger"]
 Question = Literal["scale", "like", "compare"]
 QUESTIONS: tuple[Question, ...] = ("scale", "like", "compare")
 _START, _CLOSED_START = "Rating:", "Answer:"
 #: Answers to the questions that are no scale: the first one speaks for the item (or the first one).
 CLOSED: dict[str, tuple[str, str]] = {"like": ("Yes", "No"), "compare": ("A", "B")}
+#: Words for past ratings beside such a question, which small models take for likings as numbers,
+#: and the share of the scale from which they hold.
+_OPINIONS = (("liked", 0.72), ("found middling", 0.5), ("disliked", 0.0))
 #: Scale of the worked examples.
 _EXAMPLE = SCALES["1-10"]
 
@@ -393,7 +399,8 @@ def rating_options(
 def person_block(persona: Row, past: Sequence[Past], style: PromptStyle) -> str:
     """The persona and what it rated before, oldest first.
 
-    Past ratings are shown as answers of the scale in use (the nearest, a tie goes up).
+    Past ratings are shown as answers of the scale in use (the nearest, a tie goes up); beside a
+    question with two answers as lists of what was liked and what was not.
     """
     given = [float(rescale(one.rating, one.scale, style.scale)) for one in past]
     ratings = [style.scale.text_of(rating) for rating in given]
@@ -408,12 +415,21 @@ def person_block(persona: Row, past: Sequence[Past], style: PromptStyle) -> str:
     ]
     lines = person_lines(persona)
     pronouns = pronouns_of(persona)
+    # An unknown name carries no information.
+    named = lines if persona.get("name") else lines[1:]
+    if style.question != "scale":
+        return render_template(
+            "rating_closed_person",
+            facts=named,
+            past=_opinions(past, style),
+            who=pronouns.subject,
+            words=style.subject,
+        )
     if style.layout == "plain":
         texts = style.scale.texts
         return render_template(
             "rating_plain_person",
-            # An unknown name carries no information.
-            facts=lines if persona.get("name") else lines[1:],
+            facts=named,
             past=shown,
             who=pronouns.subject,
             words=style.subject,
@@ -421,6 +437,16 @@ def person_block(persona: Row, past: Sequence[Past], style: PromptStyle) -> str:
             high=texts[-1],
         )
     return render_template("rating_person", facts=lines, past=shown, who=pronouns.object)
+
+
+def _opinions(past: Sequence[Past], style: PromptStyle) -> list[tuple[str, list[str]]]:
+    """Titles by opinion, oldest first."""
+    by_opinion: dict[str, list[str]] = {opinion: [] for opinion, _ in _OPINIONS}
+    for one in past:
+        share = (one.rating - one.scale.low) / (one.scale.high - one.scale.low)
+        opinion = next(opinion for opinion, least in _OPINIONS if share >= least)
+        by_opinion[opinion].append(style.subject.title(one.item))
+    return [(opinion, titles) for opinion, titles in by_opinion.items() if titles]
 
 
 def item_block(
@@ -441,7 +467,8 @@ def item_block(
     if style.layout == "ledger":
         return ledger_item(item, subject, style.scale, mean, raters)
     if style.layout == "plain":
-        shown = None if mean is None else f"{mean:.1f}"
+        # A small model takes any number for praise.
+        shown = None if mean is None or style.question != "scale" else f"{mean:.1f}"
         title = subject.title(item)
         return render_template("rating_plain_item", title=title, mean=shown, words=subject)
     lines = subject.lines(item, words)

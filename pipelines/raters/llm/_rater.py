@@ -62,8 +62,13 @@ def item_means(
     return out
 
 
-#: Log odds of a liking per step of a rating's log odds, and the width of the distribution.
-_GAIN, _WIDTH = 1.0, 0.5
+#: Width of the distribution (log odds of a rating).
+_WIDTH = 0.35
+#: How the log odds of a yes become a liking, set by hand on hand-made personas in our own words and
+#: the open half of the paraphrases, with Qwen2.5-Coder-1.5B (decision 44): the spread of answers
+#: about the anchors at which half of a person's level is taste, the log odds by which a titled item
+#: exceeds an anchor, and the weights of taste and level.
+_SPREAD, _TITLED, _TASTE, _LEVEL = 0.2, 0.6, 2.0, 6.0
 #: Anchors that an item is compared with at most (count).
 _COMPARED = 4
 _TINY = 1e-9
@@ -89,7 +94,24 @@ def rating_shares(liking: Floats, scale: RatingScale) -> Floats:
     """
     share = np.arange(1, len(scale)) / len(scale)
     model = OrdinalModel(np.zeros(0), np.log(share) - np.log1p(-share))
-    return model.probabilities(_GAIN * liking, np.full(len(liking), _WIDTH))
+    return model.probabilities(liking, np.full(len(liking), _WIDTH))
+
+
+def yes_liking(odds: Floats, level: Floats, spread: Floats) -> Floats:
+    """Log odds of a liking from those of a yes.
+
+    `level` and `spread` are mean and standard deviation of the person's log odds over the anchors.
+    Where they differ by anchor, the person has a taste: the distance to their mean counts, in units
+    of their spread. Where they are all alike, the person rates all items high or low: their mean
+    counts.
+
+    >>> odds, level = np.array([1.0, 0.2, 1.0, -1.0]), np.array([0.0, 0.0, 1.0, -1.0])
+    >>> yes_liking(odds, level, np.array([0.5, 0.5, 0.1, 0.1])).round(1).tolist()
+    [1.4, -1.4, 2.4, -7.2]
+    """
+    total = spread**2 + _SPREAD**2
+    taste = (odds - level - _TITLED) * spread / total
+    return np.asarray(_TASTE * taste + _LEVEL * level * _SPREAD**2 / total)
 
 
 @dataclass
@@ -224,8 +246,8 @@ class LLMRater(ModelRater):
             )
         self._cut = 0
         self._mass = (0.0, 0)
-        #: Readiness to say yes of the persons asked so far, by their text.
-        self._levels: dict[str, float] = {}
+        #: Mean and spread of the answers about the anchors of the persons asked so far, by their text.
+        self._levels: dict[str, tuple[float, float]] = {}
         # Several threads may ask one live question each; a tally is one run's.
         self._lock = threading.Lock()
 
@@ -299,14 +321,15 @@ class LLMRater(ModelRater):
     def _liking(
         self, book: PromptBook, personas: pl.DataFrame, pairs: Pairs
     ) -> tuple[Floats, _Answers]:
-        """Log odds that each pair's item is liked, less the person's mean over the anchors.
+        """Log odds that each pair's item is liked; see :func:`yes_liking`.
 
         A comparison is with some anchors, which stand first and second in turn: their mean is the
         person's level already.
         """
         if self.style.question == "like":
             answers = self._answers(book, pairs)
-            return answers.log_odds() - self._level(personas)[pairs[:, 0]], answers
+            level, spread = self._levels_of(personas)[pairs[:, 0]].T
+            return yes_liking(answers.log_odds(), level, spread), answers
         total, answers = np.zeros(len(pairs)), _Answers.of(len(pairs), 2)
         anchors = self._anchors[:: len(self._anchors) // _COMPARED or 1][:_COMPARED]
         for number, anchor in enumerate(anchors):
@@ -315,8 +338,8 @@ class LLMRater(ModelRater):
             total += answers.log_odds() * (-1.0 if number % 2 else 1.0)
         return total / len(anchors), answers
 
-    def _level(self, personas: pl.DataFrame) -> Floats:
-        """Mean log odds of a yes over the anchors, of shape (personas,)."""
+    def _levels_of(self, personas: pl.DataFrame) -> Floats:
+        """Mean and standard deviation of the log odds of a yes over the anchors, (personas, 2)."""
         rows = list(personas.iter_rows(named=True))
         texts = [person_block(row, (), self.style) for row in rows]
         first = {text: n for n, text in enumerate(texts) if text not in self._levels}
@@ -328,8 +351,8 @@ class LLMRater(ModelRater):
             for text, persona_odds in zip(first, odds.reshape(len(first), -1), strict=True):
                 answered = persona_odds[~np.isnan(persona_odds)]
                 if len(answered):
-                    self._levels[text] = float(answered.mean())
-        return np.array([self._levels.get(text, np.nan) for text in texts])
+                    self._levels[text] = float(answered.mean()), float(answered.std())
+        return np.array([self._levels.get(text, (np.nan, np.nan)) for text in texts]).reshape(-1, 2)
 
     @property
     def _anchors(self) -> list[dict[str, Any]]:
