@@ -36,7 +36,7 @@ def trained(world: Any, algo: str, args: argparse.Namespace) -> dict[str, Any]:
         TrainingSettings(), seed=args.seed[0], algo=algo, steps=args.steps,
         evaluate_every=args.every, users=args.users,
     )  # fmt: skip
-    load = []
+    load = [os.getloadavg()[0]]
 
     def along(_: str, done: int, total: int | None) -> None:
         load.append(os.getloadavg()[0])
