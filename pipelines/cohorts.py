@@ -20,7 +20,7 @@ __all__ = [
 
 
 #: Personas, and pairs unless one persona has more, that are planned and scored together at most
-#: (counts): what of them is in memory stays far below 2 GB (benchmarks/scale).
+#: (counts): what of them is in memory stays far below 2 GB (benchmarks/earlier/scale.md).
 PERSONAS, PAIRS = 50_000, 2_097_152
 
 

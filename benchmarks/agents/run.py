@@ -10,12 +10,8 @@ fitted before.
 
 from __future__ import annotations
 
-import argparse
-import os
-import resource
-import statistics
+import sys
 import tempfile
-import time
 from pathlib import Path
 
 import orjson
@@ -25,13 +21,18 @@ from sim import open_release
 from sim.agents import AgentWorld, open_brain, simulate, visit_study
 from sim.recommenders import open_recommender, people_release
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-def peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+import harness
+
+COLUMNS = {
+    "case": "{case}", "wall, s": "{wall_s:.1f}", "CPU, s": "{cpu_s:.1f}",
+    "peak, MiB": "{peak_mib:,.0f}", "tables, MiB": "{mib:.0f}",
+}  # fmt: skip
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.parser(__doc__)
     parser.add_argument("--home", required=True)
     parser.add_argument("--release", default="movies@latest")
     parser.add_argument("--agents", type=int, default=1_000)
@@ -50,40 +51,38 @@ def main() -> None:
         release = people_release(release, release["training_traits"].polars()["user_id"].sort())
     world = AgentWorld.open(release, cast=args.cast, pages=args.pages)
     print(f"{release.ref}: {len(world)} people, {len(world.catalogue)} items", flush=True)
-    runs = []
+    runs, rows = [], []
     with tempfile.TemporaryDirectory() as scratch:
         for brain_name in args.brain or ["statistical"]:
-            wall, cpu = time.perf_counter(), time.process_time()
-            brain = open_brain(brain_name).open(world)
-            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-            print(f"open {brain_name}: {wall:.1f} s, {cpu:.1f} s of CPU, peak {peak_mib():.0f} MiB")
+            with harness.Clock() as clock:
+                brain = open_brain(brain_name).open(world)
+            row = {"case": f"open {brain_name}", **clock.figures()}
+            rows.append({**row, "peak_mib": harness.peak_mib()})
             print(orjson.dumps(brain.metadata(), option=orjson.OPT_SERIALIZE_NUMPY).decode())
             for name in args.recommender or ["popular"]:
                 shown = open_recommender(name).fit(release)
                 times = []
                 for number in range(args.runs):
                     folder = Path(scratch) / f"{brain_name}-{name}-{number}"
-                    wall, cpu = time.perf_counter(), time.process_time()
-                    with listening(
-                        lambda _, done, __: print(
-                            f"  {done:,} agents, peak {peak_mib():.0f} MiB", flush=True
-                        )
-                    ):
+                    with harness.Clock() as clock, listening(progress):
                         run = simulate(
                             world, brain, shown, agents=args.agents, folder=folder, seed=args.seed
                         )
-                    times.append((time.perf_counter() - wall, time.process_time() - cpu))
-                size = sum(p.stat().st_size for p in folder.glob("*.parquet")) / 2**20
-                walls, cpus = zip(*times, strict=True)
-                print(
-                    f"{brain_name}, {name}, {args.agents:,} agents: median of {args.runs} "
-                    f"{statistics.median(walls):.1f} s, {statistics.median(cpus):.1f} s of CPU, "
-                    f"load {os.getloadavg()[0]:.1f}, {size:.0f} MiB of tables",
-                    flush=True,
-                )
+                    times.append(clock.figures())
+                row = harness.medians(times) | {
+                    "case": f"{brain_name}, {name}, {args.agents:,} agents, median of {args.runs}",
+                    "peak_mib": harness.peak_mib(),
+                    "mib": sum(p.stat().st_size for p in folder.glob("*.parquet")) / 2**20,
+                }
+                rows.append(row)
                 runs.append(run)
         print(visit_study(runs).markdown(release=release.ref))
+    harness.report(args, rows, COLUMNS)
+
+
+def progress(_: str, done: int, __: int | None) -> None:
+    print(f"  {done:,} agents, peak {harness.peak_mib():.0f} MiB", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    harness.start(main)

@@ -1,22 +1,23 @@
-"""Environment speed and memory on generated worlds; prints the rows of the README's tables.
+"""Environment speed and memory on generated worlds.
 
-Each case runs in a process of its own, so that its peak of memory is its own.
+    python benchmarks/environment/run.py            # all cases
+    python benchmarks/environment/run.py vector     # some of: single, vector, memory
 
-    nice python benchmarks/environment/run.py            # all cases
-    nice python benchmarks/environment/run.py vector     # one of: single, vector, memory
+Each case runs in a new process; speeds are the best of five runs in it.
 """
 
 from __future__ import annotations
 
 import gc
-import json
-import resource
-import subprocess
 import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import harness
 
 GENRES = 18
 DIMENSION = 384
@@ -135,15 +136,14 @@ def world(items: int, personas: int, retriever: str) -> Any:
     return opened
 
 
-def clocks(run: Any, steps: int) -> dict[str, float]:
+def best(run: Any, steps: int) -> dict[str, float]:
     """Wall and processor time per step of a run, in microseconds; the best of five."""
-    walls, cpus = [], []
+    runs = []
     for _ in range(5):
-        wall, cpu = time.perf_counter(), time.process_time()
-        run()
-        walls.append((time.perf_counter() - wall) / steps * 1e6)
-        cpus.append((time.process_time() - cpu) / steps * 1e6)
-    return {"wall_us": min(walls), "cpu_us": min(cpus)}
+        with harness.Clock() as clock:
+            run()
+        runs.append(clock.figures(per=steps / 1e6))
+    return {f"{kind}_us": min(one[f"{kind}_s"] for one in runs) for kind in ("wall", "cpu")}
 
 
 def single(retriever: str) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def single(retriever: str) -> dict[str, Any]:
             for action in some:
                 env.step(action)
 
-    return {"case": f"single, {retriever}", **clocks(run, 200)}
+    return {"case": f"single, {retriever}", **best(run, 200)}
 
 
 def vector(envs: int, retriever: str, observation: str, personas: int = 600) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def vector(envs: int, retriever: str, observation: str, personas: int = 600) -> 
         for action in actions:
             env.step(action)
 
-    took = clocks(run, 100 * envs)
+    took = best(run, 100 * envs)
     rate = {"steps_per_s": 1e6 / took["wall_us"], "steps_per_cpu_s": 1e6 / took["cpu_us"]}
     name = f"{envs} environments, {retriever}, {observation}, {personas} personas"
     return {"case": name, **rate}
@@ -218,47 +218,49 @@ def memory(items: int, personas: int, observation: str) -> dict[str, Any]:
     return {
         "case": f"{items} items, {personas} personas, {observation}",
         "opened_s": opened,
-        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "held_mib": pages * 4096 / 2**20,
         "steps_per_s": rate,
     }
 
 
 CASES: dict[str, list[tuple[Any, ...]]] = {
-    "single": [(single, "recent"), (single, "features"), (single, "embedding")],
+    "single": [("recent",), ("features",), ("embedding",)],
     "vector": [
-        (vector, 64, "recent", "compact"),
-        (vector, 256, "recent", "compact"),
-        (vector, 1024, "recent", "compact"),
-        (vector, 256, "none", "compact"),
-        (vector, 256, "recent", "recent"),
-        (vector, 256, "recent", "ratings"),
-        (vector, 256, "embedding", "compact"),
-        (vector, 256, "recent", "compact", 10_000),
+        (64, "recent", "compact"),
+        (256, "recent", "compact"),
+        (1024, "recent", "compact"),
+        (256, "none", "compact"),
+        (256, "recent", "recent"),
+        (256, "recent", "ratings"),
+        (256, "embedding", "compact"),
+        (256, "recent", "compact", 10_000),
     ],
     "memory": [
-        (memory, 10_000, 600, "recent"),
-        (memory, 60_000, 10_000, "compact"),
-        (memory, 60_000, 10_000, "recent"),
+        (10_000, 600, "recent"),
+        (60_000, 10_000, "compact"),
+        (60_000, 10_000, "recent"),
     ],
 }
+COLUMNS = {
+    "case": "{case}", "wall, µs": "{wall_us:,.0f}", "CPU, µs": "{cpu_us:,.0f}",
+    "steps/s": "{steps_per_s:,.0f}", "steps per CPU s": "{steps_per_cpu_s:,.0f}",
+    "opened, s": "{opened_s:.0f}", "held, MiB": "{held_mib:,.0f}", "peak, MiB": "{peak_mib:,.0f}",
+}  # fmt: skip
 
 
 def main() -> None:
-    wanted = sys.argv[1:] or list(CASES)
-    if wanted[0] == "--one":
-        kind, number = wanted[1], int(wanted[2])
-        function, *arguments = CASES[kind][number]
-        print(json.dumps(function(*arguments)))
-        return
-    for kind in wanted:
-        for number in range(len(CASES[kind])):
-            words = [sys.executable, __file__, "--one", kind, str(number)]
-            done = subprocess.run(words, capture_output=True, text=True, check=True)
-            row = json.loads(done.stdout.splitlines()[-1])
-            print(" | ".join(f"{v:,.1f}" if isinstance(v, float) else str(v) for v in row.values()))
-            sys.stdout.flush()
+    """Measure the cases."""
+    parser = harness.parser(__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*CASES, []], default=[])
+    args = parser.parse_args()
+    functions = {"single": single, "vector": vector, "memory": memory}
+    rows = [
+        {"part": part, **harness.measure(functions[part], *case)}
+        for part in args.parts or CASES
+        for case in CASES[part]
+    ]
+    harness.report(args, rows, COLUMNS)
 
 
 if __name__ == "__main__":
-    main()
+    harness.start(main)

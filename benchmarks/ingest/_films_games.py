@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from _formats import Format
+from _amazon import Format
 
 __all__ = ["FILMS_AND_GAMES"]
 

@@ -12,89 +12,108 @@ on the wall and in CPU time (which other work on the machine disturbs less).
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import shutil
-import statistics
-import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from _all import FORMATS
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-_STAGE = Path(__file__).with_name("_stage.py")
+import harness
+from _amazon import AMAZON, Format
+from _films_games import FILMS_AND_GAMES
+
+#: By name, in the order in which they are measured.
+FORMATS: Mapping[str, Format] = {**FILMS_AND_GAMES, **AMAZON}
+COLUMNS = {
+    "format": "{format}", "rows": "{rows:,}", "MB": "{mb:,.0f}",
+    "loader, rows/s": "{loader:,.0f}", "DuckDB, rows/s": "{duckdb:,.0f}",
+    "loader takes": "{wall:.2f}×", "of CPU": "{ratio:.2f}×",
+    "loader, peak MiB": "{peak_mib:,.0f}", "DuckDB, peak MiB": "{duckdb_peak_mib:,.0f}",
+}  # fmt: skip
 
 
 def main() -> None:
-    """Measure and print a Markdown table (and JSON with ``--json``)."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    """Measure and print a Markdown table."""
+    parser = harness.parser(__doc__)
     parser.add_argument("--formats", nargs="+", choices=list(FORMATS), default=list(FORMATS))
     parser.add_argument("--rows", type=int, default=5_000_000, help="reviews in each file")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--scratch", default=None, help="where files go (~8 GB at 5 million rows)")
+    parser.add_argument("--scratch", help="where files go (~8 GB at 5 million rows)")
     parser.add_argument("--memory-limit-mb", type=int, default=1024, help="DuckDB's, for both")
-    parser.add_argument("--json", help="also write the figures here")
     args = parser.parse_args()
-    results = [_measured(name, args) for name in args.formats]
-    _print(results, args)
-    if args.json:
-        Path(args.json).write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    harness.report(args, [beside_duckdb(name, args) for name in args.formats], COLUMNS)
 
 
-def _measured(name: str, args: argparse.Namespace) -> dict[str, Any]:
+def beside_duckdb(name: str, args: argparse.Namespace) -> harness.Figures:
+    """Figures of the loader and of DuckDB on the same file, in turns."""
     scratch = Path(tempfile.mkdtemp(prefix="understudy-ingest-", dir=args.scratch))
     try:
-        rows = FORMATS[name].write(scratch / "data", args.rows)
-        size = (scratch / "data" / FORMATS[name].file).stat().st_size
-        runs: dict[str, list[dict[str, float]]] = {"understudy": [], "duckdb": []}
+        data = scratch / "data"
+        rows = FORMATS[name].write(data, args.rows)
+        runs: dict[str, list[harness.Figures]] = {"understudy": [], "duckdb": []}
         for n in range(args.repeat):
-            for tool, done in runs.items():
-                work = scratch / f"{tool}-{n}"
-                done.append(_stage(tool, name, scratch / "data", work, args.memory_limit_mb))
+            for tool in (understudy, duckdb):
+                work = scratch / f"{tool.__name__}-{n}"
+                found = harness.measure(tool, name, data, work, args.memory_limit_mb)
                 shutil.rmtree(work, ignore_errors=True)
-                print(f"  {name} {tool}: {done[-1]}", file=sys.stderr, flush=True)
-                if done[-1]["rows"] != rows:
-                    raise SystemExit(f"{tool} read {done[-1]['rows']} of {rows} rows of {name}")
-        return {"format": name, "rows": rows, "bytes": size} | {
-            f"{tool}_{figure}": statistics.median(run[figure] for run in done)
-            for tool, done in runs.items()
-            for figure in ("seconds", "cpu", "peak_mb")
+                if found["rows"] != rows:
+                    raise SystemExit(f"{tool.__name__} read {found['rows']} of {rows} rows")
+                runs[tool.__name__].append(found)
+        loader, plain = (harness.medians(done) for done in runs.values())
+        harness.add_ratios([loader], "cpu_s", plain)
+        return loader | {
+            "format": name,
+            "mb": (data / FORMATS[name].file).stat().st_size / 1e6,
+            "loader": rows / loader["wall_s"],
+            "duckdb": rows / plain["wall_s"],
+            "wall": loader["wall_s"] / plain["wall_s"],
+            "duckdb_peak_mib": plain["peak_mib"],
         }
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _stage(tool: str, name: str, folder: Path, work: Path, limit: int) -> dict[str, float]:
-    command = [sys.executable, str(_STAGE), tool, name, str(folder), str(work), str(limit)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    figures: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
-    return figures
+def understudy(name: str, folder: str, scratch: str, limit: int) -> harness.Figures:
+    """The loader, from the file to committed snapshots: with checks, hashes and synced files."""
+    import duckdb  # noqa: F401
+    import filelock  # noqa: F401
+    import psutil  # noqa: F401
+    import pyarrow.dataset  # noqa: F401
+
+    from pipelines.config import Settings
+    from pipelines.contracts import CONTRACTS
+    from pipelines.sources import World, ingest, open_source
+    from pipelines.store import Store
+
+    # The loader imports these as it needs them: a quarter of a second, as for the first use of a
+    # contract. DuckDB's own reading below is timed without its import, too.
+    form, home = FORMATS[name], Path(scratch) / "home"
+    contract = CONTRACTS[form.table]
+    contract.validate(contract.polars_schema().to_frame())
+    runtime = {"home": home, "memory_limit_mb": limit}
+    settings = Settings.model_validate({"world": {"folder": folder}, "runtime": runtime})
+    files = {form.source: tuple(open_source(form.source, settings).files(Path(folder)))}
+    world, store = World("benchmark", Path(folder), "given", files, frozenset()), Store(home)
+    with harness.Clock() as clock:
+        tables = ingest(form.source, world, store, settings)
+    return {**clock.figures(), "rows": tables[form.table].rows}
 
 
-def _print(results: list[dict[str, Any]], args: argparse.Namespace) -> None:
-    print(
-        f"\n{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python "
-        f"{platform.python_version()}; DuckDB limited to {args.memory_limit_mb} MiB; "
-        f"medians of {args.repeat}\n"
-    )
-    print(
-        "| format | rows | MB | loader, rows/s | DuckDB, rows/s | loader takes | of CPU "
-        "| loader, peak MiB | DuckDB, peak MiB |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|"
-    )
-    for r in results:
-        own, plain = r["understudy_seconds"], r["duckdb_seconds"]
-        work = r["understudy_cpu"] / r["duckdb_cpu"]
-        print(
-            f"| {r['format']} | {r['rows']:,} | {r['bytes'] / 1e6:,.0f} | {r['rows'] / own:,.0f} "
-            f"| {r['rows'] / plain:,.0f} | {own / plain:.2f}× | {work:.2f}× "
-            f"| {r['understudy_peak_mb']:,.0f} | {r['duckdb_peak_mb']:,.0f} |"
-        )
+def duckdb(name: str, folder: str, scratch: str, limit: int) -> harness.Figures:
+    """DuckDB's own scan and write: the same columns and compression, on as many threads."""
+    import duckdb as engine
+
+    form, out = FORMATS[name], Path(scratch) / "out.parquet"
+    out.parent.mkdir(parents=True)
+    with engine.connect(config={"memory_limit": f"{limit}MiB"}) as connection:
+        query = form.scan.format(file=Path(folder) / form.file)
+        with harness.Clock() as clock:
+            connection.execute(f"copy ({query}) to '{out}' (format parquet, compression zstd)")
+        (rows,) = connection.execute(f"select count(*) from '{out}'").fetchone() or (0,)
+    return {**clock.figures(), "rows": int(rows)}
 
 
 if __name__ == "__main__":
-    main()
+    harness.start(main)

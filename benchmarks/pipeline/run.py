@@ -15,19 +15,17 @@ began. `--repeat` runs the whole sequence several times in new homes; the median
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import shutil
-import statistics
-import subprocess
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 import psutil
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import harness
 
 STAGES: dict[str, list[str]] = {
     "find (or generate) files": ["sources/world_files"],
@@ -55,114 +53,99 @@ PARTS = {
 }
 
 
+COLUMNS = {
+    "stage": "{stage}",
+    "rows": "{rows:,}",
+    "seconds": "{seconds:.1f}",
+    "peak MiB": "{peak_mib:,.0f}",
+    "disk GiB": "{disk_gib:.1f}",
+}
+
+
 def main() -> None:
-    """Measure and print a Markdown table (and JSON with ``--json``)."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    """Measure and print a Markdown table."""
+    parser = harness.parser(__doc__)
     parser.add_argument("--world", choices=["sample", "folder", "ml-25m-sized"], default="sample")
-    parser.add_argument("--data", help="the folder, for --world folder")
+    parser.add_argument("--data", type=Path, help="the folder, for --world folder")
     parser.add_argument(
         "--times", type=int, default=1, help="multiple of ml-25m's users and ratings"
     )
     parser.add_argument("--stages", choices=list(PARTS), default="all")
     parser.add_argument("--repeat", type=int, default=1)
-    parser.add_argument("--scratch", default=None, help="folder of the homes (default: temporary)")
+    parser.add_argument("--scratch", help="folder of the homes (default: temporary)")
     parser.add_argument("--home", type=Path, help="one home, which stays")
     parser.add_argument("--memory-limit-mb", type=int, default=4096, help="DuckDB's limit")
-    parser.add_argument("--json", help="also write the figures here")
     args = parser.parse_args()
     if args.home and args.repeat > 1:
         parser.error("a second sequence in one --home would find the tables of the first")
-    runs = [_sequence(args) for _ in range(args.repeat)]
-    rows = [
-        {
-            "stage": name,
-            "rows": runs[0][name]["rows"],
-            "seconds": round(statistics.median(r[name]["seconds"] for r in runs), 1),
-            "peak_mb": round(statistics.median(r[name]["peak_mb"] for r in runs)),
-            "disk_gb": round(statistics.median(r[name]["disk_gb"] for r in runs), 1),
-        }
-        for name in runs[0]
-    ]
-    _print(rows, args)
-    if args.json:
-        Path(args.json).write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    runs = [sequence(args) for _ in range(args.repeat)]
+    rows = [harness.medians(list(same)) for same in zip(*runs, strict=True)]
+    peaks = {name: max(row[name] for row in rows) for name in ("peak_mib", "disk_gib")}
+    seconds = sum(row["seconds"] for row in rows)
+    harness.report(args, [*rows, {"stage": "**all**", "seconds": seconds, **peaks}], COLUMNS)
 
 
-def _sequence(args: argparse.Namespace) -> dict[str, dict[str, float]]:
+def sequence(args: argparse.Namespace) -> list[harness.Figures]:
+    """Figures of the stages, one after the other in one home."""
     home = args.home or Path(tempfile.mkdtemp(prefix="understudy-bench-", dir=args.scratch))
     home.mkdir(parents=True, exist_ok=True)
-    try:
-        env = os.environ | {
-            "UNDERSTUDY_HOME": str(home),
-            "UNDERSTUDY_RUNTIME__MEMORY_LIMIT_MB": str(args.memory_limit_mb),
+    env = {
+        "UNDERSTUDY_HOME": str(home),
+        "UNDERSTUDY_RUNTIME__MEMORY_LIMIT_MB": str(args.memory_limit_mb),
+    }
+    if args.world == "folder":
+        env["UNDERSTUDY_WORLD__FOLDER"] = str(args.data.resolve())
+    if args.world == "ml-25m-sized":
+        env |= {
+            "UNDERSTUDY_WORLD__SAMPLE__FILMS": "62000",
+            "UNDERSTUDY_WORLD__SAMPLE__USERS": str(162_000 * args.times),
+            "UNDERSTUDY_WORLD__SAMPLE__RATINGS": str(25_000_000 * args.times),
         }
-        out: dict[str, dict[str, float]] = {}
-        if args.world == "folder":
-            env["UNDERSTUDY_WORLD__FOLDER"] = str(Path(args.data).resolve())
-        if args.world == "ml-25m-sized":
-            env |= {
-                "UNDERSTUDY_WORLD__SAMPLE__FILMS": "62000",
-                "UNDERSTUDY_WORLD__SAMPLE__USERS": str(162_000 * args.times),
-                "UNDERSTUDY_WORLD__SAMPLE__RATINGS": str(25_000_000 * args.times),
-            }
-        before = psutil.disk_usage(str(home)).used
-        for name in PARTS[args.stages]:
-            out[name] = _stage(STAGES[name], env, home, before)
-            print(f"  {name}: {out[name]}", file=sys.stderr, flush=True)
-        return out
+    used = psutil.disk_usage(str(home)).used
+    try:
+        return [
+            {"stage": name, **harness.measure(materialise, STAGES[name], home, used, env=env)}
+            for name in PARTS[args.stages]
+        ]
     finally:
         if not args.home:
             shutil.rmtree(home, ignore_errors=True)
 
 
-def _stage(assets: list[str], env: dict[str, str], home: Path, before: int) -> dict[str, float]:
-    command = [sys.executable, str(Path(__file__).with_name("_stage.py")), *assets]
-    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
-    peak = [0, 0]
-    stop = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(process.pid, home, peak, stop))
+def materialise(assets: list[str], home: str, used: int) -> harness.Figures:
+    """Seconds and rows of a stage's steps, with the peaks of memory and disk meanwhile."""
+    from orchestration.defs.warehouse import model_assets
+    from orchestration.headless import run_job
+
+    if assets == ["@dbt"]:
+        assets = sorted(key.to_user_string() for key in model_assets()["movies"].keys)
+    peaks = {"peak_mib": 0.0, "disk_gib": 0.0}
+    ended = threading.Event()
+    watcher = threading.Thread(target=watch, args=(home, used, peaks, ended))
     watcher.start()
-    output, _ = process.communicate()
-    stop.set()
-    watcher.join()
-    if process.returncode:
-        raise SystemExit(f"stage {assets} failed: {output}")
-    report = json.loads(output.strip().splitlines()[-1])
-    return {**report, "peak_mb": peak[0] / 2**20, "disk_gb": (peak[1] - before) / 2**30}
+    try:
+        steps = run_job("everything", overrides={}, select=assets).steps
+    finally:
+        ended.set()
+        watcher.join()
+    figures = {"seconds": float(sum(s.seconds for s in steps)), "rows": sum(s.rows for s in steps)}
+    return figures | peaks
 
 
-def _watch(pid: int, home: Path, peak: list[int], stop: threading.Event) -> None:
-    root = psutil.Process(pid)
-    while not stop.is_set():
+def watch(home: str, used: int, peaks: dict[str, float], ended: threading.Event) -> None:
+    """Keep the peaks of the resident sizes of this process and its children, and of disk used."""
+    process = psutil.Process()
+    while not ended.wait(0.1):
         total = 0
-        try:
-            for process in (root, *root.children(recursive=True)):
-                total += process.memory_info().rss
-        except psutil.NoSuchProcess:
-            pass
-        peak[:] = max(peak[0], total), max(peak[1], psutil.disk_usage(str(home)).used)
-        time.sleep(0.1)
-
-
-def _print(rows: list[dict[str, float]], args: argparse.Namespace) -> None:
-    memory = psutil.virtual_memory().total / 2**30
-    print(
-        f"\n{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.machine()}, "
-        f"Python {platform.python_version()}; world {args.world} x {args.times}; median of "
-        f"{args.repeat}; DuckDB {args.memory_limit_mb} MiB\n"
-    )
-    print("| stage | rows | seconds | peak MiB | disk GiB |\n|---|---:|---:|---:|---:|")
-    for row in rows:
-        print(
-            f"| {row['stage']} | {int(row['rows']):,} | {row['seconds']:.1f} "
-            f"| {int(row['peak_mb']):,} | {row['disk_gb']:.1f} |"
-        )
-    total = sum(r["seconds"] for r in rows)
-    peak, disk = max(int(r["peak_mb"]) for r in rows), max(r["disk_gb"] for r in rows)
-    print(f"| **all** | | **{total:.1f}** | **{peak:,}** | **{disk:.1f}** |")
+        for one in (process, *process.children(recursive=True)):
+            try:
+                total += one.memory_info().rss
+            except psutil.NoSuchProcess:
+                continue
+        grown = psutil.disk_usage(home).used - used
+        peaks["peak_mib"] = max(peaks["peak_mib"], total / 2**20)
+        peaks["disk_gib"] = max(peaks["disk_gib"], grown / 2**30)
 
 
 if __name__ == "__main__":
-    main()
+    harness.start(main)

@@ -11,9 +11,7 @@ were measured cost no call, and a stopped run goes on. Test ratings are not read
 
 from __future__ import annotations
 
-import argparse
-import os
-import time
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +30,10 @@ from pipelines.raters.report._metrics import Predictions, evaluate
 from pipelines.raters.report._predictors import BIAS, predict_baseline
 from pipelines.scales import SCALES
 from pipelines.store import Store
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import harness
 
 ROWS = ("letter,1-10,10,0", "letter,1-5,10,0", "plain,1-10,8,0", "plain,1-5,8,0")
 _FOLDS = 5
@@ -111,7 +113,7 @@ def line(name: str, found: Predictions, people: People, *more: str) -> None:
 
 def main() -> None:
     """Measure the rows and print Markdown."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = harness.parser(__doc__)
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--models", type=Path, required=True)
     parser.add_argument("--model", default="smollm2-135m")
@@ -127,9 +129,7 @@ def main() -> None:
     whole = collect_people(**tables, split="validation", most_train=1_000_000, most=100_000)
     people = sample(whole, given.users, given.each)
     held = people.held_out
-    print(
-        f"{len(held)} validation ratings of {given.users} people, load {os.getloadavg()[0]:.0f}\n"
-    )
+    print(f"{harness.heading(given)}\n\n{len(held)} validation ratings\n")
     print("| prompt | RMSE | pairwise | ECE | 1 - TV | r | commonest mode | tokens | CPU s |")
     print("|---|" + "--:|" * 8)
     for name in ("global mean", "item mean", BIAS):
@@ -159,16 +159,15 @@ def main() -> None:
             return batch
 
         rater.rate = rate  # type: ignore[method-assign]
-        began = time.process_time()
-        found = ask_about(rater, people).predictions
-        seconds = time.process_time() - began
+        with harness.Clock() as clock:
+            found = ask_about(rater, people).predictions
         share = np.bincount(modes).max() / len(modes)
         tokens = rater.tally.prompt_tokens // max(1, rater.tally.answers)
-        line(row, found, people, f"{share:.2f}", str(tokens), f"{seconds:.0f}")
+        line(row, found, people, f"{share:.2f}", str(tokens), f"{clock.cpu_s:.0f}")
         line(f"{row}, calibrated", cross_calibrated(found, people), people)
     answers.close()
     loaded.close()
 
 
 if __name__ == "__main__":
-    main()
+    harness.start(main)

@@ -9,14 +9,10 @@ read. Where it has no item embeddings, texts are encoded once into a file of --c
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import itertools
 import json
-import os
-import resource
-import statistics
-import time
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +23,10 @@ import polars as pl
 from pipelines.raters import fit_rater, score_pairs, whole_report
 from pipelines.store import Store
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import harness
+
 #: Settings of matrix factorisation that are tried (Surprise's names).
 GRID = {
     "n_factors": (20, 50, 100),
@@ -34,12 +34,16 @@ GRID = {
     "lr_all": (0.005, 0.007, 0.01),
     "reg_all": (0.05, 0.1, 0.15),
 }
+COLUMNS = {
+    "pairs": "{pairs:,}", "s": "{wall_s:.1f}", "pairs/s": "{per_second:,.0f}",
+    "pairs per CPU second": "{per_cpu_second:,.0f}", "peak, MiB": "{peak_mib:,.0f}",
+}  # fmt: skip
 TABLES = ("items", "interactions", "splits", "item_stats", "human_users")
 
 
 def main() -> None:
-    """Measure, and print Markdown and JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Measure, and print Markdown."""
+    parser = harness.parser(__doc__)
     parser.add_argument("--home", action="append", required=True, metavar="NAME=FOLDER")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "understudy-bench")
     parser.add_argument("--personas", type=int, default=1_000, help="personas to score (count)")
@@ -57,13 +61,14 @@ def main() -> None:
         tables = read(name, Path(folder), options.cache)
         traits = tables.pop("human_users")
         raters = [fit_rater(n, scale="1-10", **tables) for n in ("statistical", "mean", "random")]
-        if options.speed:
-            print(json.dumps(speed(raters[0], tables["items"], options.personas, options.runs)))
-            return
-        report = whole_report(raters, **tables, human_users=traits)
-        print(f"\n## {name}\n\n{report.study().markdown(level=3)}\n")
+        if not options.speed:
+            report = whole_report(raters, **tables, human_users=traits)
+            print(f"\n## {name}\n\n{report.study().markdown(level=3)}\n")
         if number == 0 and not options.no_speed:
-            print(json.dumps(speed(raters[0], tables["items"], options.personas, options.runs)))
+            row = speed(raters[0], tables["items"], options.personas, options.runs)
+            harness.report(options, [row], COLUMNS)
+        if options.speed:
+            return
 
 
 def tune(store: Store) -> Iterator[tuple[float, dict[str, Any]]]:
@@ -105,7 +110,7 @@ def read(name: str, home: Path, cache: Path) -> dict[str, Any]:
     return tables
 
 
-def speed(rater: Any, items: pl.DataFrame, count: int, runs: int) -> dict[str, float]:
+def speed(rater: Any, items: pl.DataFrame, count: int, runs: int) -> harness.Figures:
     """Pairs per second of all films with `count` personas, frames and checks included."""
     rng = np.random.default_rng(0)
     ids = [f"persona:bench:{n:07d}" for n in range(count)]
@@ -125,26 +130,21 @@ def speed(rater: Any, items: pl.DataFrame, count: int, runs: int) -> dict[str, f
     plan = people.select("persona_id").join(
         items.select("item_id"), how="cross", maintain_order="left_right"
     )
-    seconds, processor = [], []
+    times = []
     for _ in range(runs):
-        start, cpu, rows = time.perf_counter(), time.process_time(), 0
-        for frame in score_pairs(rater, plan, people, items):
-            rows += frame.height
-        seconds.append(time.perf_counter() - start)
-        processor.append(time.process_time() - cpu)
+        with harness.Clock() as clock:
+            rows = sum(frame.height for frame in score_pairs(rater, plan, people, items))
         if rows != plan.height:
             raise SystemExit(f"{rows} scores for {plan.height} pairs")
-    middle = statistics.median(seconds)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    return {
+        times.append(clock.figures())
+    middle = harness.medians(times)
+    return middle | {
         "pairs": plan.height,
-        "seconds": round(middle, 1),
-        "pairs_per_second": round(plan.height / middle),
-        "pairs_per_cpu_second": round(plan.height / statistics.median(processor)),
-        "load": round(os.getloadavg()[0], 1),
-        "peak_gb": round(peak, 2),
+        "per_second": plan.height / middle["wall_s"],
+        "per_cpu_second": plan.height / middle["cpu_s"],
+        "peak_mib": harness.peak_mib(),
     }
 
 
 if __name__ == "__main__":
-    main()
+    harness.start(main)

@@ -20,15 +20,21 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-Row = dict[str, Any]
+import harness
+
+sys.path[:0] = [str(harness.REPOSITORY), str(harness.REPOSITORY / "tests")]
+
+Row = harness.Figures
+COLUMNS = {
+    "path": "{path}", "pairs/s": "{pairs_s:,.1f}", "prompt tokens/s": "{tokens_s:,.0f}",
+    "tokens computed": "{computed:.1%}", "x loop": "{ratio:,.1f}",
+}  # fmt: skip
 
 SHAPES: dict[str, Row] = {
     "15m": {
@@ -53,10 +59,8 @@ SHAPES: dict[str, Row] = {
 
 
 def main() -> None:
-    """Measure and print Markdown (and JSON with ``--json``)."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    """Measure and print Markdown."""
+    parser = harness.parser(__doc__)
     parser.add_argument("--shape", choices=SHAPES, default="15m")
     parser.add_argument("--checkpoint", type=Path, help="folder of a Llama instead of a shape")
     parser.add_argument("--dtype", default="float32", help="of a checkpoint's weights")
@@ -75,7 +79,6 @@ def main() -> None:
     parser.add_argument(
         "--mapped", action="store_true", help="map blocks of a MiB anew, as during an ingest"
     )
-    parser.add_argument("--json", help="also write the figures here")
     args = parser.parse_args()
     import torch
 
@@ -87,22 +90,13 @@ def main() -> None:
             during.enter_context(large_blocks_given_back())
         model = args.checkpoint or make_model(Path(place) / f"llama-{args.shape}", args)
         rows = measure(model, args)
-    print(f"{os.cpu_count()} cores, {args.threads} threads, {args.device}, load "
-          f"{os.getloadavg()[0]:.1f} at the end; {rows['model']}; {args.personas} personas x "
-          f"{args.items} items, {args.history} past ratings, prompts of {rows['prompt']} tokens; "
-          f"medians of {args.repeat} runs.\n")  # fmt: skip
+    print(f"{rows['model']}; prompts of {rows['prompt']} tokens")
+    harness.report(args, rows["paths"], COLUMNS)
+    line = rows["roofline"]
     print(
-        "| path | pairs/s | prompt tokens/s | tokens computed | x loop |\n|---|---:|---:|---:|---:|"
+        f"\nMatrix products of the computed tokens: {line['achieved']:.2f} TFLOP/s, "
+        f"{line['share']:.0%} of the {line['peak']:.2f} this device reaches."
     )
-    for row in rows["paths"]:
-        print(f"| {row['path']} | {row['pairs_s']:,.1f} | {row['tokens_s']:,.0f} "
-              f"| {row['computed']:.1%} | {row['ratio']:,.1f} |")  # fmt: skip
-    if "roofline" in rows:
-        line = rows["roofline"]
-        print(f"\nMatrix products of the computed tokens: {line['achieved']:.2f} TFLOP/s, "
-              f"{line['share']:.0%} of the {line['peak']:.2f} this device reaches.")  # fmt: skip
-    if args.json:
-        Path(args.json).write_text(json.dumps(rows, indent=1), encoding="utf-8")
 
 
 def make_model(folder: Path, args: argparse.Namespace) -> Path:
@@ -220,15 +214,13 @@ def measure(model: Path, args: argparse.Namespace) -> Row:
                 cached = sum(a.cached_tokens for a in answers)
             note(path, began, len(every), tokens, cached)
     rows: Row = {"paths": [], "prompt": int(statistics.median(sizes))}
-    base = statistics.median(f[0] for f in figures["loop"])
     for path, runs in figures.items():
-        pairs_s, tokens_s, computed = (
-            statistics.median(column) for column in zip(*runs, strict=True)
-        )
+        columns = [statistics.median(column) for column in zip(*runs, strict=True)]
+        pairs_s, tokens_s, computed = columns
         rows["paths"].append(
-            {"path": path, "pairs_s": pairs_s, "tokens_s": tokens_s, "computed": computed,
-             "ratio": pairs_s / base}
-        )  # fmt: skip
+            {"path": path, "pairs_s": pairs_s, "tokens_s": tokens_s, "computed": computed}
+        )
+    harness.add_ratios(rows["paths"], "pairs_s", rows["paths"][0])
     shape = SHAPES[args.shape]
     if args.checkpoint:
         shape = json.loads((args.checkpoint / "config.json").read_text(encoding="utf-8"))
@@ -251,8 +243,8 @@ def matrix_weights(shape: Row) -> int:
     return int(shape["num_hidden_layers"] * (attention + 3 * hidden * shape["intermediate_size"]))
 
 
-def matmul_peak(device: str, dtype: str, clock: Callable[[], float] = time.perf_counter) -> float:
-    """TFLOP/s of large matrix products on the device, by the clock or by processor time."""
+def matmul_peak(device: str, dtype: str) -> float:
+    """TFLOP/s of large matrix products on the device."""
     import torch
 
     on_gpu = device.startswith("cuda")
@@ -260,13 +252,13 @@ def matmul_peak(device: str, dtype: str, clock: Callable[[], float] = time.perf_
     kind = torch.bfloat16 if on_gpu else getattr(torch, dtype)
     left, right = (torch.randn(size, size, device=device).to(kind) for _ in range(2))
     for _ in range(12):
-        began = clock()
+        began = time.perf_counter()
         left @ right
         if on_gpu:
             torch.cuda.synchronize()
-        times.append(clock() - began)
+        times.append(time.perf_counter() - began)
     return 2 * size**3 / statistics.median(times[2:]) / 1e12
 
 
 if __name__ == "__main__":
-    main()
+    harness.start(main)

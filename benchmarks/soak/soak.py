@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import random
 import shutil
 import sys
@@ -29,8 +28,9 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests")]
+sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests"), str(REPOSITORY / "benchmarks")]
 
+import harness  # noqa: E402
 from support.fork_server import ForkServer  # noqa: E402
 from support.llm_server import LlmServer  # noqa: E402
 from support.step_graph import steps_of_job  # noqa: E402
@@ -216,8 +216,7 @@ def _figures(
 ) -> dict[str, Any]:
     return {
         "at": datetime.now(UTC).isoformat(timespec="minutes"),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python "
-        f"{platform.python_version()}",
+        "machine": harness.machine(),
         "load": round(os.getloadavg()[2], 1),
         "minutes": round(minutes, 1),
         "seed": given.seed,

@@ -10,6 +10,10 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import harness
+
 
 def main(log: Path, rows: int = 10) -> None:
     """Print totals, the most expensive tests and the most expensive files."""
@@ -22,12 +26,13 @@ def main(log: Path, rows: int = 10) -> None:
     total = sum(test["cost"] for test in tests)
     shared = sum(test["shared_cpu_s"] for test in tests)
     print(f"{len(tests):,} tests, {total:,.0f} s of processor time, {shared:,.0f} s in fixtures\n")
-    print("| test | CPU s |\n|---|--:|")
-    for test in sorted(tests, key=lambda t: -t["cost"])[:rows]:
-        print(f"| `{test['test']}` | {test['cost']:.1f} |")
-    print("\n| file | tests | CPU s |\n|---|--:|--:|")
-    for file, costs in sorted(files.items(), key=lambda f: -sum(f[1]))[:rows]:
-        print(f"| `{file}` | {len(costs)} | {sum(costs):.1f} |")
+    expensive = sorted(tests, key=lambda t: -t["cost"])[:rows]
+    print(harness.table(expensive, {"test": "`{test}`", "CPU s": "{cost:.1f}"}), end="\n\n")
+    sums = [{"file": f, "tests": len(c), "cost": sum(c)} for f, c in files.items()]
+    expensive = sorted(sums, key=lambda row: -row["cost"])[:rows]
+    print(
+        harness.table(expensive, {"file": "`{file}`", "tests": "{tests:,}", "CPU s": "{cost:.1f}"})
+    )
 
 
 if __name__ == "__main__":

@@ -13,12 +13,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import time
+import sys
 from pathlib import Path
 from typing import Any
 
 from pipelines.config import TrainingSettings
 from pipelines.progress import listening
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import harness
 
 
 def trained(world: Any, algo: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -32,19 +36,15 @@ def trained(world: Any, algo: str, args: argparse.Namespace) -> dict[str, Any]:
         TrainingSettings(), seed=args.seed[0], algo=algo, steps=args.steps,
         evaluate_every=args.every, users=args.users,
     )  # fmt: skip
-    load, cpu = [os.getloadavg()[0]], time.process_time()
-    last = cpu
+    load = [os.getloadavg()[0]]
 
     def along(_: str, done: int, total: int | None) -> None:
-        nonlocal last
-        if time.process_time() - last > 60:
-            last = time.process_time()
-            load.append(os.getloadavg()[0])
-            print(f"{algo}: {done:,} of {total:,} steps", flush=True)
+        load.append(os.getloadavg()[0])
+        print(f"{algo}: {done:,} of {total:,} steps", end="\r", flush=True)
 
-    with listening(along):
+    with harness.Clock() as clock, listening(along):
         report = train(world, settings, args.seed, args.out / algo).as_json()
-    report |= {"cpu_seconds": time.process_time() - cpu, "load": [min(load), max(load)]}
+    report |= {"cpu_seconds": clock.cpu_s, "load": [min(load), max(load)]}
     kept.write_text(json.dumps(report))
     return report
 
@@ -98,9 +98,7 @@ def plot(reports: list[dict[str, Any]], references: dict[str, float], path: Path
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = harness.parser(__doc__)
     parser.add_argument("--home", required=True, help="store's folder")
     parser.add_argument("--release", default="movies@latest")
     parser.add_argument("--algo", nargs="+", default=["a2c", "ppo", "trpo", "dqn"])
@@ -115,6 +113,7 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     world = World.open(args.release, home=args.home)
     reports = [trained(world, algo, args) for algo in args.algo]
+    print(f"{harness.heading(args)}\n")
     print(
         f"{len(world.catalogue):,} items, {len(world.cast):,} personas, "
         f"{reports[0]['users']:,} evaluated on, {args.steps:,} steps, seeds {args.seed}\n\n"
@@ -137,4 +136,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    harness.start(main)

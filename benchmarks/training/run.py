@@ -10,8 +10,7 @@ beside sb3-contrib's at 10,000 items), `buffer` (memory of 250,000 transitions).
 from __future__ import annotations
 
 import argparse
-import os
-import platform
+import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -23,12 +22,16 @@ import psutil
 
 from pipelines.progress import listening
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import harness
+
 PARTS = ("train", "masked", "buffer")
 #: Training steps of SUBER (appendix F), and the goal for that many steps.
 FULL, GOAL_MINUTES = 1_600_000, 30
 
 
-class Clock:
+class Sections:
     """CPU and wall seconds by section; a section inside another counts for itself alone."""
 
     def __init__(self) -> None:
@@ -62,7 +65,7 @@ def train(args: argparse.Namespace) -> None:
     from sim.environment import World
     from sim.training import RunSettings, Training
 
-    clock = Clock()
+    clock = Sections()
     world = World.open(args.release, home=args.home)
     rater: Any = world.rater
     rater.rate = clock.around("rater", rater.rate)
@@ -115,13 +118,16 @@ def train(args: argparse.Namespace) -> None:
         f"({steps / wall:,.0f} steps/s), {cpu:.0f} s of CPU ({steps / cpu:,.0f} steps/s of CPU).\n"
         f"Extrapolated to {FULL:,} steps: {FULL / steps * wall / 60:.0f} minutes at this load, "
         f"{FULL / steps * cpu / 60:.0f} minutes of CPU (goal: {GOAL_MINUTES} minutes). "
-        f"Peak memory of the process: {_peak() / 1024**2:,.0f} MiB.\n"
+        f"Peak memory of the process: {harness.peak_mib():,.0f} MiB.\n"
     )
-    print("| where | share of CPU | CPU, µs per step |\n|---|--:|--:|")
     rest = cpu - sum(clock.cpu.values())
-    for name, spent in sorted([*clock.cpu.items(), ("stable-baselines3's loop, rest", rest)],
-                              key=lambda kv: -kv[1]):  # fmt: skip
-        print(f"| {name} | {spent / cpu:.0%} | {spent / steps * 1e6:,.0f} |")
+    sections = [*clock.cpu.items(), ("stable-baselines3's loop, rest", rest)]
+    rows = [
+        {"where": name, "share": spent / cpu, "each": spent / steps * 1e6}
+        for name, spent in sorted(sections, key=lambda section: -section[1])
+    ]
+    columns = {"where": "{where}", "share of CPU": "{share:.0%}", "CPU, µs per step": "{each:,.0f}"}
+    harness.report(args, rows, columns)
 
 
 def masked() -> None:
@@ -185,16 +191,8 @@ def buffer() -> None:
     )
 
 
-def _peak() -> int:
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = harness.parser(__doc__)
     parser.add_argument("--home", help="store's folder")
     parser.add_argument("--release", default="movies@latest")
     parser.add_argument("--algo", default="a2c")
@@ -202,17 +200,14 @@ def main() -> None:
     parser.add_argument("--envs", type=int)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     args = parser.parse_args()
-    load = ", ".join(f"{x:.1f}" for x in os.getloadavg())
-    print(f"{os.cpu_count()} cores ({platform.machine()}), load average before: {load}")
+    print(harness.heading(args))
     if "masked" in args.parts:
         masked()
     if "buffer" in args.parts:
         buffer()
     if "train" in args.parts:
         train(args)
-    load = ", ".join(f"{x:.1f}" for x in os.getloadavg())
-    print(f"\nload average after: {load}")
 
 
 if __name__ == "__main__":
-    main()
+    harness.start(main)

@@ -1,7 +1,7 @@
 """Gates on written texts: rules that separate descriptions of people from noise.
 
 Every gate is a rule that a reader would apply, with a bound that was set on model-written and
-statistical texts (`benchmarks/personas/text_gates.py`). A text has no fault, or is not used.
+statistical texts (`benchmarks/personas`). A text has no fault, or is not used.
 """
 
 from __future__ import annotations

@@ -325,7 +325,7 @@ class MultVAERecommender(CollaborativeRecommender):
 class LightGCNRecommender(CollaborativeRecommender):
     """LightGCN (He et al. 2020) with torch-geometric's model and pairwise loss.
 
-    Defaults were chosen on ml-100k's validation split (benchmarks/recommenders).
+    Defaults were chosen on ml-100k's validation split (benchmarks/earlier/recommenders.md).
     """
 
     name = "lightgcn"

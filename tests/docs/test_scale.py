@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def arithmetic() -> dict[str, object]:
-    return runpy.run_path(str(ROOT / "benchmarks/scale/arithmetic.py"))
+    return runpy.run_path(str(ROOT / "docs/scale_table.py"))
 
 
 def test_table_of_the_page_is_what_the_script_prints(arithmetic) -> None:
@@ -40,4 +40,4 @@ def test_parts_are_those_of_the_stage(arithmetic) -> None:
 
 def test_a_rewritten_benchmark_is_an_error_and_not_an_old_figure(arithmetic) -> None:
     with pytest.raises(LookupError, match="0 rows 'no such row' with a column 'ratings'"):
-        arithmetic["cell"]("benchmarks/graph/README.md", "no such row", "ratings")
+        arithmetic["cell"]("benchmarks/earlier/graph.md", "no such row", "ratings")

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 MODEL = "movies.rating_model@latest"
-#: Chosen on validation ratings (benchmarks/tuning/README.md).
+#: Chosen on validation ratings (benchmarks/earlier/tuning.md).
 TRAINED = ("tuning.steps=500", "tuning.batch=2", "tuning.every=100", "tuning.dropout=0")
 #: Tables that the rater has a part in.
 SCORED = tuple(f"movies/{t}" for t in ("score_plan", "preference_scores", "rater_report"))

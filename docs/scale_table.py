@@ -11,7 +11,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 #: The run that is asked for (counts).
 PERSONAS, ITEMS, RATINGS = 100e6, 1e6, 15e9
@@ -159,7 +159,7 @@ def _vectors() -> tuple[str, str, str]:
 
 
 def _similar() -> tuple[str, str, str]:
-    page, seconds, peak = "benchmarks/graph/README.md", "similar items s", "peak memory (MiB)"
+    page, seconds, peak = "benchmarks/earlier/graph.md", "similar items s", "peak memory (MiB)"
     few, many = (f"generated-{size}" for size in (1, 16))
     ratings = cell(page, many, "ratings")
     growth = ratings / cell(page, few, "ratings")
@@ -181,7 +181,7 @@ def _similar() -> tuple[str, str, str]:
 
 
 def _parts() -> tuple[str, str, str]:
-    extra = cell("benchmarks/scale/README.md", "0", "ray, ms per piece") / 1000
+    extra = cell("benchmarks/earlier/scale.md", "0", "ray, ms per piece") / 1000
     part = PART / _pairs_per_second()
     return (
         "parts",

@@ -1,6 +1,6 @@
-"""The formats that are measured: how a file of each is grown, and how DuckDB reads it.
+"""Amazon's formats: how a file of each is grown, and how DuckDB reads it.
 
-A format is one entry of :data:`FORMATS`. Files are grown block by block from a seeded stream of
+Files are grown block by block from a seeded stream of
 words, with the lengths and quirks of the published ones; ids and times run on, so that a key
 occurs as often as at the origin.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-__all__ = ["FORMATS", "Format"]
+__all__ = ["AMAZON", "Format"]
 
 _BLOCK = 20_000
 
@@ -157,7 +157,7 @@ _SCAN_2018 = _scan(
 )  # fmt: skip
 
 #: By name, in the order in which they are measured.
-FORMATS: Mapping[str, Format] = {
+AMAZON: Mapping[str, Format] = {
     "amazon-2018": Format(
         "amazon", "amazon/2018/Books.json", "raw.amazon_reviews_2018", _reviews_2018, _SCAN_2018
     ),
