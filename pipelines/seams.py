@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from pipelines.plugins import Registry
 
-
 #: In the order of ingest: a source comes after those whose tables it needs.
 SOURCES = Registry(
     "source",
