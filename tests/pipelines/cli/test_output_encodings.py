@@ -10,8 +10,7 @@ from collections.abc import Callable
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.cli.group import guarded
-from pipelines.cli.main import app
+from pipelines.cli.main import app, guarded
 from pipelines.cli.options import console, emit, table, write_json
 
 TITLE = "Amélie · 3½ ★ → 天気"
