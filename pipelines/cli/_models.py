@@ -17,7 +17,7 @@ from pipelines.progress import listening
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipelines.llm.answers import AnswerStats, AnswerStore, GcReport, StoredAnswer
+    from pipelines.llm.answers import AnswerStats, AnswerStore, StoredAnswer
     from pipelines.llm.engines import Status
     from pipelines.llm.models import StoredModel
 
@@ -68,15 +68,11 @@ def get(
 
     with _download_steps(disable=call.quiet):
         stored = get_model(_folder(call), name, origin=origin, via=source.value)
-
-    def render(screen: Console) -> None:
-        screen.print(
-            f"{stored.name}: {stored.origin}, {stored.precision}, {cli.human_bytes(stored.size)}, "
-            f"verified\nTo use it: --set engine.kind=transformers --set engine.model={stored.name}",
-            soft_wrap=True,
-        )
-
-    call.emit(_model(stored), render)
+    call.emit(
+        _model(stored),
+        f"{stored.name}: {stored.origin}, {stored.precision}, {cli.human_bytes(stored.size)}, "
+        f"verified\nTo use it: --set engine.kind=transformers --set engine.model={stored.name}",
+    )
 
 
 @models.command("list")
@@ -103,23 +99,18 @@ def list_(
         "models": [_model(stored) for stored in here],
         "published": published,
     }
-
-    def render(screen: Console) -> None:
-        if here:
-            rows = [
-                (m.name, m.origin, m.precision, m.licence or "not stated", cli.human_bytes(m.size))
-                for m in here
-            ]
-            columns = ("model", "origin", "precision", "licence", "size")
-            screen.print(cli.table(*columns, rows=rows, numeric=["size"]))
-        for name, model in PUBLISHED.items():
-            if name not in names:
-                screen.print(
-                    f"`understudy models get {name}`: {model.about} ({model.licence})",
-                    soft_wrap=True,
-                )
-
-    call.emit(payload, render)
+    rows = [
+        (m.name, m.origin, m.precision, m.licence or "not stated", cli.human_bytes(m.size))
+        for m in here
+    ]
+    columns = ("model", "origin", "precision", "licence", "size")
+    offers = (
+        f"`understudy models get {m['name']}`: {m['about']} ({m['licence']})"
+        for m in published
+        if not m["here"]
+    )
+    shown = [cli.table(*columns, rows=rows, numeric=["size"])] if rows else []
+    call.emit(payload, *shown, *offers)
 
 
 @models.command()
@@ -135,7 +126,7 @@ def path(
     from pipelines.llm.models import ModelFolder
 
     stored = ModelFolder(_folder(call)).get(name)
-    call.emit(_model(stored), lambda screen: screen.print(str(stored.folder), soft_wrap=True))
+    call.emit(_model(stored), str(stored.folder))
 
 
 @models.command()
@@ -151,10 +142,7 @@ def rm(
     from pipelines.llm.models import ModelFolder
 
     stored = ModelFolder(_folder(call)).remove(name)
-    call.emit(
-        _model(stored),
-        lambda screen: screen.print(f"{name}: deleted, {cli.human_bytes(stored.size)} freed"),
-    )
+    call.emit(_model(stored), f"{name}: deleted, {cli.human_bytes(stored.size)} freed")
 
 
 def _folder(call: cli.Call) -> Path:
@@ -311,11 +299,19 @@ def gc(
     """
     store = _store(call)
     report = store.gc(forget=_statuses(forget), model=model, dry_run=dry_run)
-
-    def render(screen: Console) -> None:
-        _draw_report(screen, report, store)
-
-    call.emit(asdict(report), render)
+    done = "would be dropped" if report.dry_run else "dropped"
+    dropped = report.failed + report.forgotten + report.corrupt
+    sizes = (
+        f"{cli.human_bytes(report.bytes_before)} before, {cli.human_bytes(report.bytes_after)} now"
+    )
+    damaged = "damaged" if report.dry_run else f"damaged, also in {store.folder / 'corrupt'}"
+    call.emit(
+        asdict(report),
+        f"{dropped:,} of {report.answers:,} rows {done}: {report.failed:,} failed, "
+        f"{report.forgotten:,} forgotten, {report.corrupt:,} damaged",
+        *([] if report.dry_run else [sizes]),
+        *(f"{damaged}: {problem.file} ({problem.reason})" for problem in report.set_aside),
+    )
 
 
 @answers.command()
@@ -329,11 +325,7 @@ def export(
     JSON: {"file", "answers"}.
     """
     count = _store(call).export(out)
-
-    def render(screen: Console) -> None:
-        screen.print(f"{count:,} answers written to {out}", soft_wrap=True)
-
-    call.emit({"file": str(out), "answers": count}, render)
+    call.emit({"file": str(out), "answers": count}, f"{count:,} answers written to {out}")
 
 
 def _store(call: cli.Call) -> AnswerStore:
@@ -394,23 +386,6 @@ def _draw_answer(screen: Console, answer: StoredAnswer) -> None:
     if answer.text is not None:
         screen.print("answer", style="bold")
         screen.print(answer.text, soft_wrap=True)
-
-
-def _draw_report(screen: Console, report: GcReport, store: AnswerStore) -> None:
-    verb = "would be dropped" if report.dry_run else "dropped"
-    dropped = report.failed + report.forgotten + report.corrupt
-    screen.print(
-        f"{dropped:,} of {report.answers:,} rows {verb}: {report.failed:,} failed, "
-        f"{report.forgotten:,} forgotten, {report.corrupt:,} damaged"
-    )
-    if not report.dry_run:
-        screen.print(
-            f"{cli.human_bytes(report.bytes_before)} before, "
-            f"{cli.human_bytes(report.bytes_after)} now"
-        )
-    for problem in report.set_aside:
-        where = "damaged" if report.dry_run else f"damaged, also in {store.folder / 'corrupt'}"
-        screen.print(f"{where}: {problem.file} ({problem.reason})", style="yellow", soft_wrap=True)
 
 
 def _excerpt(answer: StoredAnswer) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -105,13 +106,11 @@ def show(
             hint="`understudy personas write` writes a cohort",
         )
     payload = {"cohort": cohort, "version": snapshot.version, "count": count, "personas": shown}
-
-    def render(screen: Console) -> None:
-        for row in shown:
-            _draw(screen, row, whole=bool(persona))
-        screen.print(f"{len(shown):,} of {count:,} personas of the cohort {cohort}, {dataset}")
-
-    call.emit(payload, render)
+    call.emit(
+        payload,
+        *(partial(_draw, row=row, whole=bool(persona)) for row in shown),
+        f"{len(shown):,} of {count:,} personas of the cohort {cohort}, {dataset}",
+    )
 
 
 def _dataset(call: cli.Call) -> str:
@@ -130,13 +129,11 @@ def _preview(call: cli.Call, number: int) -> None:
     chosen = call.settings.personas
     with closing(load_writer(chosen.writer, call.settings, stored=False)) as writer:
         rows = generate(chosen, count=number, writer=writer).to_dicts()
-
-    def render(screen: Console) -> None:
-        for row in rows:
-            _draw(screen, row, whole=True)
-        screen.print(f"{len(rows)} personas, writer {writer.name}; nothing was stored.")
-
-    call.emit({"cohort": chosen.cohort, "writer": writer.name, "personas": rows}, render)
+    call.emit(
+        {"cohort": chosen.cohort, "writer": writer.name, "personas": rows},
+        *(partial(_draw, row=row, whole=True) for row in rows),
+        f"{len(rows)} personas, writer {writer.name}; nothing was stored.",
+    )
 
 
 def _write(call: cli.Call) -> dict[str, Any]:
@@ -263,7 +260,18 @@ def match(
     context = PipelineContext.of(call.store(), call.settings)
     if personality is not None:
         payload = _personality(context, personality)
-        call.emit(payload, lambda out: _render_personality(out, payload))
+        names = list(next((r["errors"] for r in payload["rows"] if r["errors"]), {}))
+        rows = [
+            (r["predictor"], r["users"], *((r["errors"] or {}).get(n) for n in names))
+            for r in payload["rows"]
+        ]
+        call.emit(
+            payload,
+            cli.table("by", "users", *names, rows=rows, numeric=["users", *names]),
+            "Mean absolute error on 0-1 (SimUSER, figure 11), 95 % intervals over people. "
+            f"{payload['people']:,} people; {payload['repeated']} repeated ids left out. "
+            "An empty row means that no personality was predicted.",
+        )
         return
     with call.progress("matching"):
         payload = _match(context, domain)
@@ -355,18 +363,4 @@ def _render_match(screen: Console, payload: dict[str, Any]) -> None:
         f"{' (reused)' if payload['reused'] else ''}, cohort {payload['cohort']}; training ratings "
         f"only. Checks: {payload['checks']['passed']} passed, "
         f"{len(payload['checks']['failed'])} failed. `understudy run` releases them."
-    )
-
-
-def _render_personality(screen: Console, payload: dict[str, Any]) -> None:
-    names = list(next((r["errors"] for r in payload["rows"] if r["errors"]), {}))
-    rows = [
-        (r["predictor"], r["users"], *((r["errors"] or {}).get(n) for n in names))
-        for r in payload["rows"]
-    ]
-    screen.print(cli.table("by", "users", *names, rows=rows, numeric=["users", *names]))
-    screen.print(
-        "Mean absolute error on 0-1 (SimUSER, figure 11), 95 % intervals over people. "
-        f"{payload['people']:,} people; {payload['repeated']} repeated ids left out. "
-        "An empty row means that no personality was predicted."
     )

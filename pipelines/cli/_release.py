@@ -38,20 +38,14 @@ def list_(
         store.release(name)  # raises, naming what there is
     latest = {str(_latest(store, n)) for n in {r.name for r in releases}}
     rows = [{**_brief(r), "latest": str(r) in latest} for r in reversed(releases)]
-
-    def render(screen: Console) -> None:
-        if not rows:
-            screen.print("No release yet: `understudy run` makes one.")
-            return
-        numbers = ["tables", "rows", "size", "age"]
-        cells = [
-            (f"{r['name']}@{r['version']}" + (" (latest)" if r["latest"] else ""), r["world"],
-             r["tables"], r["rows"], cli.human_bytes(r["bytes"]), cli.human_age(r["created_at"]))
-            for r in rows
-        ]  # fmt: skip
-        screen.print(cli.table("release", "world", *numbers, rows=cells, numeric=numbers))
-
-    call.emit({"releases": rows}, render)
+    numbers = ["tables", "rows", "size", "age"]
+    cells = [
+        (f"{r['name']}@{r['version']}" + (" (latest)" if r["latest"] else ""), r["world"],
+         r["tables"], r["rows"], cli.human_bytes(r["bytes"]), cli.human_age(r["created_at"]))
+        for r in rows
+    ]  # fmt: skip
+    listed = cli.table("release", "world", *numbers, rows=cells, numeric=numbers)
+    call.emit({"releases": rows}, listed if rows else "No release yet: `understudy run` makes one.")
 
 
 @release.command()
@@ -127,17 +121,15 @@ def population(
         "figures": rows.to_dicts(),
         "page": None if page is None else str(page),
     }
-
-    def render(screen: Console) -> None:
-        screen.print(facts["statement"])
-        # The ratios are on the page and in the JSON: four columns need more than 80 characters.
-        numbers = ("personas", "people")
-        shown = [(f"{name} ({unit})", *cells[:2]) for name, unit, *cells in population_rows(rows)]
-        screen.print(cli.table("figure", *numbers, rows=shown, numeric=numbers))
-        if page is not None:
-            screen.print(f"Page: {page}")
-
-    call.emit(payload, render)
+    # The ratios are on the page and in the JSON: four columns need more than 80 characters.
+    numbers = ("personas", "people")
+    shown = [(f"{name} ({unit})", *cells[:2]) for name, unit, *cells in population_rows(rows)]
+    call.emit(
+        payload,
+        facts["statement"],
+        cli.table("figure", *numbers, rows=shown, numeric=numbers),
+        *([] if page is None else [f"Page: {page}"]),
+    )
 
 
 @release.command()
@@ -169,18 +161,16 @@ def verify(
             details={"release": report.release, "problems": list(report.problems)},
         )
     counts = {n: getattr(report, n) for n in ("files", "bytes", "upstream", "originals")}
-    payload = {"release": report.release, "ok": True, **counts, "problems": []}
-
-    def render(screen: Console) -> None:
-        read = f"{report.files} files, {cli.human_bytes(report.bytes)}"
-        screen.print(f"{report.release} is as published ({read} read).")
-        if lineage:
-            screen.print(
-                f"{report.upstream} upstream snapshots are as committed; "
-                f"{report.originals} original files were not read."
-            )
-
-    call.emit(payload, render)
+    size = f"{report.files} files, {cli.human_bytes(report.bytes)}"
+    upstream = (
+        f"{report.upstream} upstream snapshots are as committed; "
+        f"{report.originals} original files were not read."
+    )
+    call.emit(
+        {"release": report.release, "ok": True, **counts, "problems": []},
+        f"{report.release} is as published ({size} read).",
+        *([upstream] if lineage else []),
+    )
 
 
 @release.command()
@@ -206,15 +196,11 @@ def push(
     stored = call.release(release)
     with call.progress(f"pushing {stored}", "bytes"):
         pushed = call.store().push(stored, target)
-
-    def render(screen: Console) -> None:
-        screen.print(
-            f"{pushed.address}: {pushed.files} files, {cli.human_bytes(pushed.bytes)}; "
-            f"{pushed.uploaded_files} uploaded, {cli.human_bytes(pushed.uploaded_bytes)}.",
-            soft_wrap=True,
-        )
-
-    call.emit({"release": str(stored), **asdict(pushed)}, render)
+    call.emit(
+        {"release": str(stored), **asdict(pushed)},
+        f"{pushed.address}: {pushed.files} files, {cli.human_bytes(pushed.bytes)}; "
+        f"{pushed.uploaded_files} uploaded, {cli.human_bytes(pushed.uploaded_bytes)}.",
+    )
 
 
 #: Shifts shown in the terminal: the index at least, and how many of a table.
@@ -412,20 +398,18 @@ def export(
         written = export_release(stored, form, target, options)
     pushed = None if push is None else push_to_hub(target, push, stored, permitted=may_redistribute)
     payload = {**written, "folder": str(target), "pushed": pushed}
-
-    def render(screen: Console) -> None:
-        size = cli.human_bytes(sum(written["files"].values()))
-        files = f"{len(written['files'])} files, {size}"
-        screen.print(f"{stored} as {form}: {target} ({files})", soft_wrap=True)
-        for table_name, hidden in written["left_out"].items():
-            screen.print(
-                f"left out of {table_name}: {', '.join(hidden['columns'])} (join_texts.py adds "
-                "them from your own release)"
-            )
-        if pushed:
-            screen.print(f"uploaded: {pushed}")
-
-    call.emit(payload, render)
+    size = cli.human_bytes(sum(written["files"].values()))
+    left_out = (
+        f"left out of {table_name}: {', '.join(hidden['columns'])} (join_texts.py adds them from "
+        "your own release)"
+        for table_name, hidden in written["left_out"].items()
+    )
+    call.emit(
+        payload,
+        f"{stored} as {form}: {target} ({len(written['files'])} files, {size})",
+        *left_out,
+        *([f"uploaded: {pushed}"] if pushed else []),
+    )
 
 
 def _latest(store: Store, name: str) -> Release | None:

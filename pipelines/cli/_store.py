@@ -248,24 +248,16 @@ def gc(
         "kept_bytes": found.kept_bytes,
         "answers": asdict(answers),
     }
-
-    def render(screen: Console) -> None:
-        if found.versions:
-            rows = [
-                (dataset, version, cli.human_bytes(n)) for dataset, version, n in found.versions
-            ]
-            screen.print(cli.table("table", "version", "size", rows=rows, numeric=["size"]))
-        done = "removed" if found.removed else "would be removed"
-        screen.print(
-            f"{len(found.versions)} versions {done} ({cli.human_bytes(found.bytes)}), "
-            f"{found.kept} kept ({cli.human_bytes(found.kept_bytes)})."
-        )
-        screen.print(
-            f"{answers.removed:,} answers {done}, {answers.attributed:,} kept for tables, "
-            f"{answers.unattributed:,} kept of no table."
-        )
-
-    call.emit(payload, render)
+    rows = [(dataset, version, cli.human_bytes(n)) for dataset, version, n in found.versions]
+    done = "removed" if found.removed else "would be removed"
+    call.emit(
+        payload,
+        *([cli.table("table", "version", "size", rows=rows, numeric=["size"])] if rows else []),
+        f"{len(rows)} versions {done} ({cli.human_bytes(found.bytes)}), "
+        f"{found.kept} kept ({cli.human_bytes(found.kept_bytes)}).",
+        f"{answers.removed:,} answers {done}, {answers.attributed:,} kept for tables, "
+        f"{answers.unattributed:,} kept of no table.",
+    )
 
 
 @cli.command()
@@ -284,15 +276,11 @@ def backup(
     """
     with call.progress("writing", "bytes"):
         done = call.store().backup(target)
-    payload = {"file": str(target), **asdict(done)}
-
-    def render(screen: Console) -> None:
-        screen.print(
-            f"{target}: {done.releases} releases, {done.versions} versions of tables, "
-            f"{done.files} files, {cli.human_bytes(done.bytes)}."
-        )
-
-    call.emit(payload, render)
+    call.emit(
+        {"file": str(target), **asdict(done)},
+        f"{target}: {done.releases} releases, {done.versions} versions of tables, "
+        f"{done.files} files, {cli.human_bytes(done.bytes)}.",
+    )
 
 
 @cli.command()
@@ -311,12 +299,8 @@ def restore(
     target = call.home
     with call.progress("checking", "bytes"):
         done = restored(archive, target)
-    payload = {"home": str(target), **asdict(done)}
-
-    def render(screen: Console) -> None:
-        screen.print(
-            f"{target}: {done.releases} releases, {done.versions} versions of tables, "
-            f"{cli.human_bytes(done.bytes)}; every byte is as committed."
-        )
-
-    call.emit(payload, render)
+    call.emit(
+        {"home": str(target), **asdict(done)},
+        f"{target}: {done.releases} releases, {done.versions} versions of tables, "
+        f"{cli.human_bytes(done.bytes)}; every byte is as committed.",
+    )
