@@ -17,9 +17,8 @@ import yaml
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from pipelines.cli._plugins import commands as registered
-from pipelines.cli._plugins import load_command
-from pipelines.cli.group import EXIT_CODES, RootGroup
+from pipelines.cli.main import EXIT_CODES, RootGroup, load_command
+from pipelines.cli.main import commands as registered
 from pipelines.config import Section, Settings
 from pipelines.contracts import (
     ABLATIONS,

@@ -7,8 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from orchestration.naming import asset_key, asset_spec, optional_group
-from orchestration.resources import step_tags
+from orchestration.naming import asset_key, asset_spec, optional_group, step_tags
 from orchestration.results import (
     absent,
     check_result,

@@ -13,16 +13,19 @@ from typing import Any
 import dagster as dg
 
 from orchestration.assets import Cohorts, stage_asset
-from orchestration.defs.ablations import suite_assets
-from orchestration.defs.agents import simulation_assets
-from orchestration.defs.checks import dataset_checks
-from orchestration.defs.jobs import DOMAIN_JOBS, OPTIONAL_JOBS, SCHEDULES, ingest
-from orchestration.defs.releases import release_assets
-from orchestration.defs.sensors import original_files, sensors
+from orchestration.defs.jobs import (
+    DOMAIN_JOBS,
+    OPTIONAL_JOBS,
+    SCHEDULES,
+    ingest,
+    original_files,
+    sensors,
+)
+from orchestration.defs.releases import dataset_checks, release_assets
+from orchestration.defs.simulations import simulation_assets, suite_assets
 from orchestration.defs.warehouse import configured_models, dbt_resource
 from orchestration.launchpad import workbench_resource
-from orchestration.naming import SHARED, domain_of, optional_group
-from orchestration.resources import MODEL_TAG
+from orchestration.naming import MODEL_TAG, SHARED, domain_of, optional_group
 from pipelines.config import Settings
 from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS

@@ -11,15 +11,6 @@ from __future__ import annotations
 
 from pipelines.plugins import Registry
 
-
-def _statistical_or_model(package: str, role: str) -> dict[str, str]:
-    """The two implementations of a package whose role is also played by a language model."""
-    return {
-        "statistical": f"pipelines.{package}._statistical:Statistical{role}",
-        "model": f"pipelines.{package}._model:Model{role}",
-    }
-
-
 #: In the order of ingest: a source comes after those whose tables it needs.
 SOURCES = Registry(
     "source",
@@ -89,24 +80,30 @@ WRITERS = Registry(
 RETRIEVERS = Registry(
     "retriever",
     {
-        "none": "pipelines.retrieval._registry:NoRetriever",
-        "recent": "pipelines.retrieval._registry:RecentRetriever",
-        "features": "pipelines.retrieval._registry:feature_retriever",
-        "embedding": "pipelines.retrieval._registry:embedding_retriever",
-        "graph": "pipelines.retrieval._registry:graph_retriever",
+        "none": "pipelines.retrieval:NoRetriever",
+        "recent": "pipelines.retrieval:RecentRetriever",
+        "features": "pipelines.retrieval:feature_retriever",
+        "embedding": "pipelines.retrieval:embedding_retriever",
+        "graph": "pipelines.retrieval:graph_retriever",
     },
 )
 
 MATCHERS = Registry(
     "matcher",
-    _statistical_or_model("matching", "Matcher"),
+    {
+        "statistical": "pipelines.matching._statistical:StatisticalMatcher",
+        "model": "pipelines.matching._model:ModelMatcher",
+    },
     methods=("fit", "tastes", "candidates", "rate", "metadata"),
     implement="pipelines.matching.Matcher (docs/matching.md)",
 )
 
 CAPTIONERS = Registry(
     "captioner",
-    _statistical_or_model("captions", "Captioner"),
+    {
+        "statistical": "pipelines.captions:StatisticalCaptioner",
+        "model": "pipelines.captions:ModelCaptioner",
+    },
     methods=("caption", "metadata"),
     implement="pipelines.captions.Captioner",
 )

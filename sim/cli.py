@@ -80,7 +80,7 @@ def episode(
     opening = player.start(seed=seed, persona=persona)
     played = list(player.play())
     payload = {**opening, "steps": played, "summary": player.summary()}
-    call.emit(payload, lambda _: None)
+    call.emit(payload)
 
 
 @cli.command()

@@ -1,4 +1,8 @@
-"""Releases: a lock file over snapshots, published only if every blocking check passed."""
+"""Releases, published only if every blocking check passed, and great-expectations before them.
+
+Checks are of whole published datasets, one step per dataset; a release is a lock file over
+snapshots.
+"""
 
 # No postponed annotations here: Dagster reads the types of a step when it is defined.
 
@@ -9,18 +13,57 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
-from orchestration.assets import automation
-from orchestration.naming import OWNERS, asset_key
-from orchestration.resources import step_tags
-from orchestration.results import reported, table
-from pipelines import __version__
+from orchestration.assets import automation, check_automation
+from orchestration.naming import OWNERS, SHARED, asset_key, domain_of, step_tags
+from orchestration.results import check_result, not_applicable, reported, table
+from pipelines import __version__, quality
 from pipelines.config import Settings
 from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS, Domain
-from pipelines.stages import publish
+from pipelines.stages import check, publish
 from pipelines.store import COHORT_LINEAGE, Release
 
-__all__ = ["release_assets"]
+# No postponed annotations here: Dagster reads the types of a step when it is defined.
+
+
+def _checks_of(dataset: str, settings: Settings) -> dg.AssetChecksDefinition:
+    @dg.multi_asset_check(
+        name=f"expect_{dataset.replace('.', '_')}",
+        op_tags=step_tags(f"expect_{dataset.replace('.', '_')}"),
+        specs=[
+            dg.AssetCheckSpec(
+                spec.name,
+                asset=asset_key(dataset),
+                blocking=spec.severity == "error",
+                description=f"{spec.because[0].upper()}{spec.because[1:]}.",
+                automation_condition=check_automation(settings),
+            )
+            for spec in quality.SUITES[dataset]
+        ],
+    )
+    def step(workbench: dg.ResourceParam[PipelineContext]) -> Iterator[dg.AssetCheckResult]:
+        yield from reported([], lambda: _results(dataset, workbench))
+
+    return step
+
+
+def _results(dataset: str, workbench: PipelineContext) -> list[dg.AssetCheckResult]:
+    records = check(workbench, dataset)
+    if records is None:
+        return [
+            not_applicable(dataset, spec.name, "no such table", spec.severity)
+            for spec in quality.SUITES[dataset]
+        ]
+    return [check_result(dataset, record) for record in records]
+
+
+def dataset_checks(settings: Settings, domains: Iterable[str]) -> list[dg.AssetChecksDefinition]:
+    """Check definitions, for every dataset of these domains that has a suite."""
+    chosen = {*domains, SHARED}
+    return [_checks_of(name, settings) for name in quality.SUITES if domain_of(name) in chosen]
+
+
+# No postponed annotations here: Dagster reads the types of a step when it is defined.
 
 
 #: A release of the weekly schedule is late after a day; a fortnight without one is a failure.

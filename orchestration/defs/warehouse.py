@@ -18,7 +18,7 @@ from packaging.version import Version
 from orchestration import dbt_program
 from orchestration.assets import automation
 from orchestration.dbt_project import PROJECT, ModelNames, manifest_path, parsed_path
-from orchestration.resources import step_tags
+from orchestration.naming import step_tags
 from orchestration.results import failure_of, table, transient_retry
 from pipelines import warehouse
 from pipelines.config import Settings

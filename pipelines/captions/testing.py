@@ -8,8 +8,7 @@ from abc import ABC, abstractmethod
 
 import orjson
 
-from pipelines.captions._posters import Poster
-from pipelines.captions._protocol import Captioner
+from pipelines.captions import Captioner, Poster
 from pipelines.statuses import CAPTION_STATUSES
 
 __all__ = ["CaptionerContract", "poster_of"]

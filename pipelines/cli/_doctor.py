@@ -21,7 +21,7 @@ import typer
 
 from pipelines import instructions
 from pipelines.cli import options as cli
-from pipelines.cli._status import stagings
+from pipelines.cli._store import stagings
 from pipelines.cli._terminal import human_bytes
 from pipelines.errors import UnderstudyError
 from pipelines.extras import DISTRIBUTION, install_hint
@@ -285,7 +285,7 @@ def check_port(settings: Settings, _home: Path) -> Finding:
 
 def check_install(_settings: Settings, _home: Path) -> Finding:
     """Every registered command can be found."""
-    from pipelines.cli._plugins import plugin_commands
+    from pipelines.cli.main import plugin_commands
 
     names = list(plugin_commands())
     missing = {"run", "episode"} - set(names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,6 @@ from pipelines.cli import options as cli
 
 if TYPE_CHECKING:
     import polars as pl
-    from rich.console import Console
 
     from pipelines.store import Release
 
@@ -71,7 +70,16 @@ def export(
         "raters": sorted({r.rater for case in drawn for r in case.replies}),
         "explained": all(r.explanation for case in drawn for r in case.replies),
     }
-    call.emit(payload, lambda screen: _render_export(screen, payload))
+    number = len(made.pages)
+    unexplained = "  Ratings are shown without explanations: not every rater gave them."
+    call.emit(
+        payload,
+        f"Wrote {number} questionnaire{'s' * (number != 1)} to {made.folder}",
+        f"  {made.entries} entries each; raters: {', '.join(payload['raters'])}",
+        *([] if payload["explained"] else [unexplained]),
+        f"  Keep {made.key} private; score with:",
+        f"  understudy judge score {made.folder} <returned sheets>",
+    )
 
 
 def _scores(releases: list[Release]) -> dict[str, pl.DataFrame]:
@@ -83,17 +91,6 @@ def _scores(releases: list[Release]) -> dict[str, pl.DataFrame]:
             name = str(rater) if rater not in out else f"{rater} ({release.version[:8]})"
             out[name] = part
     return out
-
-
-def _render_export(screen: Console, payload: dict[str, Any]) -> None:
-    number = len(payload["pages"])
-    noun = "questionnaire" if number == 1 else "questionnaires"
-    screen.print(f"Wrote {number} {noun} to {payload['folder']}")
-    screen.print(f"  {payload['entries']} entries each; raters: {', '.join(payload['raters'])}")
-    if not payload["explained"]:
-        screen.print("  Ratings are shown without explanations: not every rater gave them.")
-    screen.print(f"  Keep {payload['key']} private; score with:")
-    screen.print(f"  understudy judge score {payload['folder']} <returned sheets>", soft_wrap=True)
 
 
 @judge.command()
@@ -111,20 +108,17 @@ def score(
     from pipelines.judge import score_sheets
 
     key = folder if folder.is_file() else folder / "key.json"
-    payload = asdict(score_sheets(key, sheets))
-    call.emit(payload, lambda screen: _render_score(screen, payload))
-
-
-def _render_score(screen: Console, payload: dict[str, Any]) -> None:
+    judged = score_sheets(key, sheets)
     rows = [
         (r["rater"], f"{r['mean']:.2f}", f"{r['low']:.2f} to {r['high']:.2f}", str(r["grades"]))
-        for r in payload["raters"]
+        for r in judged.raters
     ]
     columns = ("rater", "mean", "95 % interval", "grades")
-    screen.print(cli.table(*columns, rows=rows, numeric=("mean", "grades")))
-    alpha = payload["alpha"]
-    agreement = "not measurable: no reply has two grades" if alpha is None else f"{alpha:.2f}"
-    screen.print(
-        f"{payload['judges']} judges, {payload['cases']} cases, {payload['ungraded']} entries "
-        f"without a grade.  Agreement (Krippendorff's alpha): {agreement}"
+    none = "not measurable: no reply has two grades"
+    alpha = none if judged.alpha is None else f"{judged.alpha:.2f}"
+    call.emit(
+        asdict(judged),
+        cli.table(*columns, rows=rows, numeric=("mean", "grades")),
+        f"{judged.judges} judges, {judged.cases} cases, {judged.ungraded} entries without a "
+        f"grade.  Agreement (Krippendorff's alpha): {alpha}",
     )

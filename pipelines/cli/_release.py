@@ -1,4 +1,4 @@
-"""``understudy release``: list, show, verify, push, compare and export releases."""
+"""``understudy release`` and ``report``: list, check, compare and export releases; a page."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pipelines.store import Release, ReleaseDiff, Store, TableDiff
+
 
 release = cli.group("List, show, verify, push, compare and export releases.")
 
@@ -37,20 +38,14 @@ def list_(
         store.release(name)  # raises, naming what there is
     latest = {str(_latest(store, n)) for n in {r.name for r in releases}}
     rows = [{**_brief(r), "latest": str(r) in latest} for r in reversed(releases)]
-
-    def render(screen: Console) -> None:
-        if not rows:
-            screen.print("No release yet: `understudy run` makes one.")
-            return
-        numbers = ["tables", "rows", "size", "age"]
-        cells = [
-            (f"{r['name']}@{r['version']}" + (" (latest)" if r["latest"] else ""), r["world"],
-             r["tables"], r["rows"], cli.human_bytes(r["bytes"]), cli.human_age(r["created_at"]))
-            for r in rows
-        ]  # fmt: skip
-        screen.print(cli.table("release", "world", *numbers, rows=cells, numeric=numbers))
-
-    call.emit({"releases": rows}, render)
+    numbers = ["tables", "rows", "size", "age"]
+    cells = [
+        (f"{r['name']}@{r['version']}" + (" (latest)" if r["latest"] else ""), r["world"],
+         r["tables"], r["rows"], cli.human_bytes(r["bytes"]), cli.human_age(r["created_at"]))
+        for r in rows
+    ]  # fmt: skip
+    listed = cli.table("release", "world", *numbers, rows=cells, numeric=numbers)
+    call.emit({"releases": rows}, listed if rows else "No release yet: `understudy run` makes one.")
 
 
 @release.command()
@@ -126,17 +121,15 @@ def population(
         "figures": rows.to_dicts(),
         "page": None if page is None else str(page),
     }
-
-    def render(screen: Console) -> None:
-        screen.print(facts["statement"])
-        # The ratios are on the page and in the JSON: four columns need more than 80 characters.
-        numbers = ("personas", "people")
-        shown = [(f"{name} ({unit})", *cells[:2]) for name, unit, *cells in population_rows(rows)]
-        screen.print(cli.table("figure", *numbers, rows=shown, numeric=numbers))
-        if page is not None:
-            screen.print(f"Page: {page}")
-
-    call.emit(payload, render)
+    # The ratios are on the page and in the JSON: four columns need more than 80 characters.
+    numbers = ("personas", "people")
+    shown = [(f"{name} ({unit})", *cells[:2]) for name, unit, *cells in population_rows(rows)]
+    call.emit(
+        payload,
+        facts["statement"],
+        cli.table("figure", *numbers, rows=shown, numeric=numbers),
+        *([] if page is None else [f"Page: {page}"]),
+    )
 
 
 @release.command()
@@ -168,18 +161,16 @@ def verify(
             details={"release": report.release, "problems": list(report.problems)},
         )
     counts = {n: getattr(report, n) for n in ("files", "bytes", "upstream", "originals")}
-    payload = {"release": report.release, "ok": True, **counts, "problems": []}
-
-    def render(screen: Console) -> None:
-        read = f"{report.files} files, {cli.human_bytes(report.bytes)}"
-        screen.print(f"{report.release} is as published ({read} read).")
-        if lineage:
-            screen.print(
-                f"{report.upstream} upstream snapshots are as committed; "
-                f"{report.originals} original files were not read."
-            )
-
-    call.emit(payload, render)
+    size = f"{report.files} files, {cli.human_bytes(report.bytes)}"
+    upstream = (
+        f"{report.upstream} upstream snapshots are as committed; "
+        f"{report.originals} original files were not read."
+    )
+    call.emit(
+        {"release": report.release, "ok": True, **counts, "problems": []},
+        f"{report.release} is as published ({size} read).",
+        *([upstream] if lineage else []),
+    )
 
 
 @release.command()
@@ -205,15 +196,11 @@ def push(
     stored = call.release(release)
     with call.progress(f"pushing {stored}", "bytes"):
         pushed = call.store().push(stored, target)
-
-    def render(screen: Console) -> None:
-        screen.print(
-            f"{pushed.address}: {pushed.files} files, {cli.human_bytes(pushed.bytes)}; "
-            f"{pushed.uploaded_files} uploaded, {cli.human_bytes(pushed.uploaded_bytes)}.",
-            soft_wrap=True,
-        )
-
-    call.emit({"release": str(stored), **asdict(pushed)}, render)
+    call.emit(
+        {"release": str(stored), **asdict(pushed)},
+        f"{pushed.address}: {pushed.files} files, {cli.human_bytes(pushed.bytes)}; "
+        f"{pushed.uploaded_files} uploaded, {cli.human_bytes(pushed.uploaded_bytes)}.",
+    )
 
 
 #: Shifts shown in the terminal: the index at least, and how many of a table.
@@ -411,20 +398,18 @@ def export(
         written = export_release(stored, form, target, options)
     pushed = None if push is None else push_to_hub(target, push, stored, permitted=may_redistribute)
     payload = {**written, "folder": str(target), "pushed": pushed}
-
-    def render(screen: Console) -> None:
-        size = cli.human_bytes(sum(written["files"].values()))
-        files = f"{len(written['files'])} files, {size}"
-        screen.print(f"{stored} as {form}: {target} ({files})", soft_wrap=True)
-        for table_name, hidden in written["left_out"].items():
-            screen.print(
-                f"left out of {table_name}: {', '.join(hidden['columns'])} (join_texts.py adds "
-                "them from your own release)"
-            )
-        if pushed:
-            screen.print(f"uploaded: {pushed}")
-
-    call.emit(payload, render)
+    size = cli.human_bytes(sum(written["files"].values()))
+    left_out = (
+        f"left out of {table_name}: {', '.join(hidden['columns'])} (join_texts.py adds them from "
+        "your own release)"
+        for table_name, hidden in written["left_out"].items()
+    )
+    call.emit(
+        payload,
+        f"{stored} as {form}: {target} ({len(written['files'])} files, {size})",
+        *left_out,
+        *([f"uploaded: {pushed}"] if pushed else []),
+    )
 
 
 def _latest(store: Store, name: str) -> Release | None:
@@ -519,3 +504,66 @@ def _render_release(payload: dict[str, Any], screen: Console) -> None:
     screen.print(f"checks: {cli.shown_outcomes(checks)}" + (f" ({by_kind})" if by_kind else ""))
     for failure in checks["failures"]:
         screen.print(f"  {failure['severity']}: {failure['dataset']} {failure['name']}")
+
+
+@cli.command()
+def report(
+    call: cli.Call,
+    release: cli.RefArgument = "latest",
+    html: Annotated[bool, typer.Option("--html", help="Write a self-contained HTML page.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False,
+            help="File of the page; default: <name>-<version>.html in the current folder.",
+        ),
+    ] = None,
+    persona: Annotated[str | None, typer.Option(help="Persona shown; default: the first.")] = None,
+) -> None:
+    """Report on a release: a persona, personas versus people, raters, checks, lineage, terms.
+
+    JSON: {"release", "world", "persona": {"persona_id", "description", "likes", "dislikes",
+    "ratings": [{"item_id", "title", "expected", "probabilities", "why"}]},
+    "checks": {"passed", "warned", "failed", "not_applicable"}, "page"};
+    the persona and the page are null where there is none.
+    """
+    from pipelines.graph import write_bytes
+    from pipelines.quality import release_report, report_page
+
+    stored = call.release(release)
+    with call.progress(f"reading {stored.name}"):
+        values = release_report(stored, persona=persona)
+        page = None
+        if html or out is not None:
+            page = out or Path(f"{stored.name}-{stored.version}.html")
+            write_bytes(page, report_page(values).encode())
+    shown = values["persona"]
+    kept = ("item_id", "title", "expected", "probabilities", "why")
+    who = ("persona_id", "description", "likes", "dislikes")
+    payload = {
+        "release": str(stored),
+        "world": stored.world,
+        "persona": shown
+        and {
+            **{key: shown[key] for key in who},
+            "ratings": [{key: rating[key] for key in kept} for rating in shown["ratings"]],
+        },
+        "checks": values["checks"]["counts"],
+        "page": None if page is None else str(page),
+    }
+
+    def render(screen: Console) -> None:
+        screen.print(values["title"], style="bold")
+        screen.print(f"{stored}: {', '.join(values['contents'])}")
+        for note in values["notes"]:
+            screen.print(note)
+        if shown:
+            heading = ", ".join([shown["name"] or shown["persona_id"], *shown["facts"]])
+            screen.print(f"\n{heading}", style="bold")
+            screen.print(shown["description"])
+            rows = [(r["title"], r["why"], f"{r['expected']:.1f}") for r in shown["ratings"]]
+            screen.print(cli.table(values["item"], "why", "rating", rows=rows, numeric=["rating"]))
+        screen.print(f"checks: {cli.shown_outcomes(values['checks']['counts'])}")
+        screen.print("The whole report: --html." if page is None else f"Page: {page}")
+
+    call.emit(payload, render)

@@ -189,22 +189,15 @@ def _write(text: str) -> None:
         reader_gone()
 
 
-def emit(
-    payload: Mapping[str, Any] | Sequence[Any], render: Callable[[Console], None], *, as_json: bool
-) -> None:
-    """Print a command's result: with ``--json`` the documented, stable payload, else a drawing.
-
-    The payload never holds secrets; ``render`` is called with a stdout console.
-    """
-    if as_json:
-        write_json(payload)
-        return
+def show(*parts: str | Table | Callable[[Console], None]) -> None:
+    """Print lines, tables, and what functions draw on the console, to stdout."""
     screen = console()
-    render(screen)
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        reader_gone()
+    for part in parts:
+        if callable(part):
+            part(screen)
+        else:
+            screen.print(part, soft_wrap=isinstance(part, str))
+    _write("")
 
 
 def table(*columns: str, rows: Iterable[Sequence[Any]] = (), numeric: Sequence[str] = ()) -> Table:

@@ -27,11 +27,11 @@ from typer.core import TyperGroup
 from pipelines.cli._terminal import (
     INTERRUPTED,
     console,
-    emit,
     human_age,
     human_bytes,
     human_seconds,
     progress_bar,
+    show,
     shown_outcomes,
     table,
     write_csv,
@@ -41,6 +41,7 @@ from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from pipelines.config import Settings
     from pipelines.store import Release, Store
@@ -265,13 +266,20 @@ class Call:
         return progress_bar(text, unit=unit, disable=self.quiet, lines=lines)
 
     def emit(
-        self, payload: Mapping[str, Any] | Sequence[Any], render: Callable[[Console], None]
+        self,
+        payload: Mapping[str, Any] | Sequence[Any],
+        *shown: str | Table | Callable[[Console], None],
     ) -> None:
-        """Print the result: the documented payload as JSON, its rows as CSV, or a drawing."""
+        """Print the result: the documented payload as JSON, its rows as CSV, or else ``shown``.
+
+        That is lines, tables, and functions that draw on the console, in this order.
+        """
         if self.as_csv:
             write_csv(payload[self.rows] if isinstance(payload, Mapping) else payload)
+        elif self.as_json:
+            write_json(payload)
         else:
-            emit(payload, render, as_json=self.as_json)
+            show(*shown)
 
 
 def _merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,19 +5,20 @@
 40
 """
 
-from pipelines.config._base import Section
-from pipelines.config._data import (
+from pipelines.config._inputs import (
     AmazonData,
     BooksSettings,
     DataSettings,
+    EngineSettings,
     GamesSettings,
     OwnData,
     PersonaFilesData,
     ProductsSettings,
+    Section,
+    ServingSettings,
     SteamData,
     TaxonomyData,
 )
-from pipelines.config._models import EngineSettings, ServingSettings
 from pipelines.config._sections import (
     COHORT_NAME,
     COHORT_NAME_IN_WORDS,

@@ -12,8 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from pipelines.config._base import Home, Section, Share
-from pipelines.config._models import EngineSettings
+from pipelines.config._inputs import EngineSettings, Home, Section, Share
 from pipelines.paths import home_path
 from pipelines.seams import RATERS
 

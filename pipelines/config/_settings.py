@@ -18,14 +18,15 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from pipelines import instructions
-from pipelines.config._base import Section
-from pipelines.config._data import (
+from pipelines.config._inputs import (
     BooksSettings,
     DataSettings,
+    EngineSettings,
     GamesSettings,
     ProductsSettings,
+    Section,
+    ServingSettings,
 )
-from pipelines.config._models import EngineSettings, ServingSettings
 from pipelines.config._sections import (
     COHORT_NAME,
     COHORT_NAME_IN_WORDS,

@@ -10,24 +10,19 @@
 
 from pipelines.contracts._base import ColumnDoc, Contract
 from pipelines.contracts._report import POPULATION, RATER_REPORT
-from pipelines.contracts.ablations import ABLATIONS
-from pipelines.contracts.captions import CAPTIONED_DOMAINS, CAPTIONS
-from pipelines.contracts.dialogue import DIALOGUE
-from pipelines.contracts.experiments import EXPERIMENTS
-from pipelines.contracts.matching import MATCHED_DOMAINS, MATCHING
-from pipelines.contracts.published import PUBLISHED
-from pipelines.contracts.published_books import BOOKS
-from pipelines.contracts.published_games import GAMES
-from pipelines.contracts.published_own import OWN, RAW_OWN
-from pipelines.contracts.published_products import PRODUCTS
-from pipelines.contracts.raw import RAW
-from pipelines.contracts.raw_amazon import RAW_AMAZON
-from pipelines.contracts.raw_files import RAW_FILES
-from pipelines.contracts.raw_steam import RAW_STEAM
-from pipelines.contracts.simulations import SIMULATIONS
-from pipelines.contracts.surrogates import SURROGATE_DOMAINS, SURROGATES
-from pipelines.contracts.training import TRAINING
-from pipelines.contracts.tuning import TUNED_DOMAINS, TUNING
+from pipelines.contracts.models import (
+    CAPTIONED_DOMAINS,
+    CAPTIONS,
+    MATCHED_DOMAINS,
+    MATCHING,
+    SURROGATE_DOMAINS,
+    SURROGATES,
+    TUNED_DOMAINS,
+    TUNING,
+)
+from pipelines.contracts.published import BOOKS, GAMES, OWN, PRODUCTS, PUBLISHED, RAW_OWN
+from pipelines.contracts.raw import RAW, RAW_AMAZON, RAW_FILES, RAW_STEAM
+from pipelines.contracts.studies import ABLATIONS, DIALOGUE, EXPERIMENTS, SIMULATIONS, TRAINING
 
 __all__ = [
     "ABLATIONS",

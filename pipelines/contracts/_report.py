@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from pipelines.contracts._base import Contract
-from pipelines.contracts._columns import Model, column
+from pipelines.contracts._base import Contract, Model, column
 
 
 class RaterReport(Model):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import polars as pl
 
-from pipelines.contracts._base import Contract, contracts
-from pipelines.contracts._columns import (
+from pipelines.contracts._base import (
     ITEM,
     TIME,
+    Contract,
+    HumanUsers,
     Model,
     TrainingTraits,
     column,
+    contracts,
     item_key,
     of_every_domain,
     rated_at,
@@ -18,9 +20,8 @@ from pipelines.contracts._columns import (
     scale,
     user_key,
 )
+from pipelines.contracts.raw import Rejected
 from pipelines.statuses import STATUSES
-
-__all__ = ["PUBLISHED"]
 
 _PERSONA = "Persona, `persona:<cohort>:<n>`."
 
@@ -298,3 +299,347 @@ PUBLISHED: dict[str, Contract] = {
         ("item_id", "rank", "neighbour_id"),
     ),
 }
+
+
+_ASIN = "asin:[0-9A-Z]{10}"
+
+
+class BookItems(Model):
+    """Books as selected by SUBER (appendix B); missing features are null or empty."""
+
+    item_id: pl.String = item_key(_ASIN)
+    title: pl.String = column("Title.", str_length={"min_value": 1})
+    year: pl.Int64 = column("Year of publication.", null=True, ge=1400, le=2100, unit="year")
+    genres: pl.List(pl.String) = column(
+        "Categories with at least `books.min_category_size` books, alphabetical; "
+        "empty only where the source has no categories."
+    )
+    description: pl.String = column("Back-cover text; null only if the source has none.", null=True)
+    authors: pl.List(pl.String) = column("Authors; may be empty.")
+    publisher: pl.String = column("Publishing house.", null=True)
+    release_date: pl.Date = column("Day of publication.", null=True)
+    price: pl.Float64 = column("Price when crawled.", null=True, ge=0, unit="USD")
+    average_rating: pl.Float64 = column(
+        "Mean rating that the page showed (2023).", null=True, ge=1, le=5, unit="stars"
+    )
+    rating_number: pl.Int64 = column("Ratings that the page showed (2023; count).", null=True, ge=0)
+    category: pl.String = column("Category by file name: `Books`, `Kindle_Store`.")
+    edition: pl.String = column("Edition that the record is from.", isin=["2018", "2023"])
+    category_path: pl.List(pl.String) = column(
+        "Categories from the top down, as the record lists them; may be empty."
+    )
+    also_bought: pl.List(pl.String) = column(
+        "Items that its buyers also bought (2018); may be empty."
+    )
+    also_viewed: pl.List(pl.String) = column(
+        "Items that its viewers also viewed (2018); may be empty."
+    )
+    bought_together: pl.List(pl.String) = column(
+        "Items bought together with it (2023); may be empty."
+    )
+
+
+class BookInteractions(Model):
+    """Human ratings of books, on 1-5."""
+
+    user_id: pl.String = user_key("amazon-user:[0-9A-Za-z_#-]+")
+    item_id: pl.String = item_key(_ASIN)
+    rating: pl.Float64 = rating(1, 5)
+    scale: pl.String = scale("1-5")
+    rated_at: TIME = rated_at()
+    verified_purchase: pl.Boolean = column("Whether Amazon verified the purchase.", null=True)
+
+
+#: Published tables of the domain by dataset name.
+BOOKS: dict[str, Contract] = contracts(
+    "books",
+    **of_every_domain(BookItems, BookInteractions),
+    training_traits=(TrainingTraits, "user_id"),
+)
+
+
+_GAME = "steam:(?:0|[1-9][0-9]*)"
+_USER = r"steam-user:[^\s/]+"
+
+
+class GameItems(Model):
+    """Games, extensions and programs of Steam's store; missing features are null."""
+
+    item_id: pl.String = item_key(_GAME)
+    title: pl.String = column("Title.", str_length={"min_value": 1})
+    year: pl.Int64 = column("Year of release.", null=True, ge=1970, le=2100, unit="year")
+    genres: pl.List(pl.String) = column("Steam genres, alphabetical; may be empty.")
+    tags: pl.List(pl.String) = column("Tags given by players, most used first; may be empty.")
+    specs: pl.List(pl.String) = column("Features, such as `Single-player`; may be empty.")
+    developer: pl.String = column("Developer; several are separated by commas.", null=True)
+    publisher: pl.String = column("Publisher; several are separated by commas.", null=True)
+    price: pl.Float64 = column("Price; 0 is free.", null=True, ge=0, unit="USD")
+    release_date: pl.Date = column("Release date, if the day is known.", null=True)
+    early_access: pl.Boolean = column("Whether it is in early access.", null=True)
+    sentiment: pl.String = column(
+        "The store's summary of its reviews, such as `Mostly Positive`.", null=True
+    )
+    metascore: pl.Int64 = column("Metacritic's score.", null=True, ge=0, le=100, within="0-100")
+    url: pl.String = column("Address in the store.", null=True)
+
+
+class GameInteractions(Model):
+    """Reviews as ratings on 1-5: the recommendation, refined by the time played.
+
+    The mapping is the settings' section ``games``.
+    """
+
+    user_id: pl.String = user_key(_USER)
+    item_id: pl.String = item_key(_GAME)
+    rating: pl.Float64 = rating(1, 5)
+    scale: pl.String = scale("1-5")
+    rated_at: TIME = rated_at()
+    recommended: pl.Boolean = column("Whether the user recommends the game.")
+    playtime: pl.Int64 = column(
+        "Total time played; null if unknown.", null=True, ge=0, unit="minutes"
+    )
+    purchased: pl.Boolean = column(
+        "Whether the game is in the user's library; null without libraries.", null=True
+    )
+
+
+#: Published tables of the domain by dataset name.
+GAMES: dict[str, Contract] = contracts(
+    "games",
+    **of_every_domain(GameItems, GameInteractions),
+    training_traits=(TrainingTraits, "user_id"),
+)
+
+
+_CATEGORY = "Category of the tree: `category:` and its path."
+
+
+class ProductItems(Model):
+    """Products of Amazon's categories other than books and films; missing fields are null."""
+
+    item_id: pl.String = item_key(_ASIN)
+    title: pl.String = column(
+        "Title; null if it was markup.", null=True, str_length={"min_value": 1}
+    )
+    year: pl.Int64 = column(
+        "Year of publication; null for most products.", null=True, ge=1400, le=2100, unit="year"
+    )
+    genres: pl.List(pl.String) = column(
+        "Levels of `category_path` after the first; without them the department. "
+        "Alphabetical; may be empty."
+    )
+    brand: pl.String = column("Brand (2018) or store (2023).", null=True)
+    description: pl.String = column("Description, as plain text.", null=True)
+    features: pl.List(pl.String) = column("Selling points; may be empty.")
+    price: pl.Float64 = column("Price when crawled.", null=True, ge=0, unit="USD")
+    average_rating: pl.Float64 = column(
+        "Mean rating that the page showed (2023).", null=True, ge=1, le=5, unit="stars"
+    )
+    rating_number: pl.Int64 = column("Ratings that the page showed (2023; count).", null=True, ge=0)
+    category: pl.String = column("Category by file name, such as `Gift_Cards`.")
+    edition: pl.String = column("Edition that the record is from.", isin=["2018", "2023"])
+    main_category: pl.String = column("Department, as in the record.", null=True)
+    category_path: pl.List(pl.String) = column(
+        "Categories from the top down, as the record lists them, up to the first entry that is "
+        "not a name; may be empty."
+    )
+    also_bought: pl.List(pl.String) = column(
+        "Items that its buyers also bought (2018); may be empty."
+    )
+    also_viewed: pl.List(pl.String) = column(
+        "Items that its viewers also viewed (2018); may be empty."
+    )
+    bought_together: pl.List(pl.String) = column(
+        "Items bought together with it (2023); may be empty."
+    )
+
+
+class ProductInteractions(BookInteractions):
+    """Human ratings of products, on 1-5."""
+
+
+class Products(Model):
+    """Products that are in a choice set (BIEL, appendix C), each with its position in the tree."""
+
+    item_id: pl.String = item_key(_ASIN, unique=True)
+    title: pl.String = column("Title.", null=True)
+    brand: pl.String = column("Brand or store.", null=True)
+    description: pl.String = column("Description.", null=True)
+    features: pl.List(pl.String) = column("Selling points; may be empty.")
+    price: pl.Float64 = column("Price.", null=True, ge=0, unit="USD")
+    average_rating: pl.Float64 = column(
+        "Mean rating that the page showed.", null=True, ge=1, le=5, unit="stars"
+    )
+    rating_number: pl.Int64 = column("Ratings that the page showed (count).", null=True, ge=0)
+    category: pl.String = column("Amazon's category by file name.")
+    path: pl.List(pl.String) = column("Levels matched to the tree.")
+    path_from: pl.String = column(
+        "Source of the path: the record's categories; if it has none, its "
+        "department or the file's name.",
+        isin=["categories", "main_category", "file"],
+    )
+    category_id: pl.String = column("Leaf of the product: the deepest choice set that contains it.")
+    heuristic: pl.String = column(
+        "Weakest heuristic needed to match a level of the path.",
+        isin=["equal", "folded", "words", "substring"],
+    )
+    bridged: pl.Int64 = column("Levels of the tree that the path skips (count).", ge=0)
+    similarity: pl.Float64 = column(
+        "Minimum similarity of a level to its category's name; 6 decimals.",
+        ge=0,
+        le=1,
+        within="0-1",
+    )
+
+
+class Categories(Model):
+    """Choice sets: the category tree without its top levels and small categories."""
+
+    category_id: pl.String = column(_CATEGORY, unique=True, str_matches="^category:.+$")
+    name: pl.String = column("Name of the last level.", str_length={"min_value": 1})
+    path: pl.String = column("Names from the top level down, ` > ` between them.")
+    depth: pl.Int64 = column("Level in the tree; 1 is the top.", ge=1)
+    parent_id: pl.String = column("Parent category, if that is a choice set too.", null=True)
+    products: pl.Int64 = column("Products in the category or below it (count).", ge=1)
+    leaf_products: pl.Int64 = column("Products whose leaf it is (count).", ge=0)
+
+
+class ProductCategory(Model):
+    """Choice sets of each product: one row for each category on its path."""
+
+    item_id: pl.String = column(ITEM)
+    category_id: pl.String = column(_CATEGORY)
+    is_leaf: pl.Boolean = column("Whether the category is the product's leaf; exactly one is.")
+
+
+class ChoiceSetItems(Model):
+    """Products of each choice set that shoppers are shown: all of them, or a seeded sample."""
+
+    category_id: pl.String = column(_CATEGORY)
+    item_id: pl.String = column(ITEM)
+    position: pl.Int64 = column("Position in the sample, from 0.", ge=0)
+    split: pl.String = column(
+        "Split of the choice set, the same for all sets below one topmost set, so that no product "
+        "is in both splits.",
+        isin=["train", "test"],
+    )
+
+
+class Facets(Model):
+    """Product properties of a choice set that a shopper can be asked about, by product."""
+
+    category_id: pl.String = column(_CATEGORY)
+    facet_id: pl.String = column(
+        "`price`, `brand`, a packaged vocabulary such as `material`, or `word:` and a word.",
+        str_length={"min_value": 1},
+    )
+    kind: pl.String = column(
+        "Origin of the facet's values.", isin=["price", "brand", "vocabulary", "word"]
+    )
+    question: pl.String = column("Question that asks for the facet.", str_length={"min_value": 1})
+    value: pl.String = column(
+        "The product's value; a product without one has no row.", str_length={"min_value": 1}
+    )
+    item_id: pl.String = column(ITEM)
+
+
+#: Published tables of the product domain by dataset name.
+PRODUCTS: dict[str, Contract] = contracts(
+    "products",
+    **of_every_domain(ProductItems, ProductInteractions),
+    products=(Products, "item_id"),
+    categories=(Categories, "category_id"),
+    product_category=(ProductCategory, "item_id", "category_id"),
+    choice_set_items=(ChoiceSetItems, "category_id", "position"),
+    facets=(Facets, "category_id", "facet_id", "item_id"),
+)
+
+
+_KEY = r"[\s\S]+"
+
+
+class RawItems(Model):
+    """Items of a given file; what it does not state is null."""
+
+    item_id: pl.String = column("Item, as in the file.", unique=True)
+    title: pl.String = column("Title, as in the file.", null=True)
+    year: pl.Int64 = column("First number of four digits in the year's column.", null=True)
+    genres: pl.List(pl.String) = column("Members of the genres' column, alphabetical.")
+    description: pl.String = column("Text, as in the file.", null=True)
+    attributes: pl.List(pl.String) = column(
+        "Short values of further columns, each as `column: value`; alphabetical."
+    )
+
+
+class RawRatings(Model):
+    """Ratings of a given file, on its own scale."""
+
+    user_id: pl.String = column("User, as in the file.")
+    item_id: pl.String = column("Item, as in the file.")
+    rating: pl.Float64 = column("Rating, as in the file.")
+    low: pl.Float64 = column("Lowest rating of the scale.")
+    high: pl.Float64 = column("Highest rating of the scale.")
+    timestamp: pl.Int64 = column(
+        "Time of the rating; null if the file states none.", null=True, ge=0, unit="seconds, UTC"
+    )
+
+
+class RawUsers(Model):
+    """Users of a given file; no rows without one."""
+
+    user_id: pl.String = column("User, as in the file.", unique=True)
+    age_band: pl.String = column("Decade of the age, or the band of the file.", null=True)
+    gender: pl.String = column("Gender, as in the file.", null=True)
+    occupation: pl.String = column("Occupation, as in the file.", null=True)
+
+
+class OwnItems(Model):
+    """Items of a given file; missing features are null."""
+
+    item_id: pl.String = item_key(f"own:{_KEY}")
+    title: pl.String = column(
+        "Title; the item's id if the file has none.", str_length={"min_value": 1}
+    )
+    year: pl.Int64 = column("Year.", null=True, ge=0, le=2100, unit="year")
+    genres: pl.List(pl.String) = column("Genres or other kinds, alphabetical; may be empty.")
+    description: pl.String = column("Text about the item.", null=True)
+    attributes: pl.List(pl.String) = column(
+        "Values of further columns that several items share, each as `column: value`."
+    )
+
+
+class OwnInteractions(Model):
+    """Ratings of a given file, taken from its scale to 1-5, ends to ends."""
+
+    user_id: pl.String = user_key(f"own-user:{_KEY}")
+    item_id: pl.String = item_key(f"own:{_KEY}")
+    rating: pl.Float64 = rating(1, 5)
+    scale: pl.String = scale("1-5")
+    rated_at: TIME = column(
+        "Time of the rating (UTC); null if the file states none.", null=True, unit="microseconds"
+    )
+    source_rating: pl.Float64 = column("Rating, as in the file.")
+    source_scale: pl.String = column("Lowest and highest rating of the file's scale.")
+
+
+class Users(HumanUsers):
+    """Human users; attributes and times that the files lack are null, never invented."""
+
+    first_rated_at: TIME = column("First rating (UTC); null if unknown.", null=True)
+    last_rated_at: TIME = column("Last rating (UTC); null if unknown.", null=True)
+
+
+#: Raw tables by dataset name.
+RAW_OWN: dict[str, Contract] = contracts(
+    "raw",
+    own_items=(RawItems, "item_id"),
+    own_ratings=(RawRatings, "user_id", "item_id"),
+    own_users=(RawUsers, "user_id"),
+    own_rejected=(Rejected, "file", "line", "reason"),
+)
+#: Published tables of the domain by dataset name.
+OWN: dict[str, Contract] = contracts(
+    "own",
+    **{**of_every_domain(OwnItems, OwnInteractions), "human_users": (Users, "user_id")},
+    training_traits=(TrainingTraits, "user_id"),
+)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from pipelines.embeddings._protocol import Embedder
+from pipelines.embeddings import Embedder
 from pipelines.progress import listening
 
 __all__ = ["EmbedderContract"]

@@ -12,7 +12,7 @@ import polars as pl
 
 from pipelines.config import MatchingSettings
 from pipelines.contracts import CONTRACTS
-from pipelines.contracts.matching import TRAITS
+from pipelines.contracts.models import TRAITS
 from pipelines.errors import ConfigError, ContractError
 from pipelines.matching._history import SEED, Floats, History, Ints
 from pipelines.matching._protocol import ATTRIBUTES, CANDIDATES, Matcher, Taste

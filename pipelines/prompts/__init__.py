@@ -1,19 +1,5 @@
 """Prompts: Jinja templates of our own, versioned, with the code that fills them."""
 
-from pipelines.prompts._agents import (
-    AGENT_PROMPT_VERSION,
-    ShownItem,
-    agent_item,
-    agent_messages,
-    agent_prompt_digest,
-    like_options,
-    memory_text,
-)
-from pipelines.prompts._captions import (
-    CAPTION_PROMPT_VERSION,
-    caption_messages,
-    caption_prompt_digest,
-)
 from pipelines.prompts._dialogues import (
     DIALOGUE_CLAIMS,
     DIALOGUE_PROMPT_VERSION,
@@ -27,22 +13,8 @@ from pipelines.prompts._dialogues import (
     past_block,
     shelf_block,
 )
-from pipelines.prompts._experiments import (
-    experiment_prompt_digest,
-    genre_messages,
-    log_line,
-    log_messages,
-)
 from pipelines.prompts._ledger import MAX_SURPLUS, surplus_text, surpluses
 from pipelines.prompts._ledger import PUBLIC as PUBLIC_MEANS
-from pipelines.prompts._matching import (
-    MATCHING_PROMPT_VERSION,
-    candidate_messages,
-    history_block,
-    likeness_messages,
-    matching_prompt_digest,
-    taste_messages,
-)
 from pipelines.prompts._personas import (
     DOMAIN_WORDS,
     PERSONA_PROMPT_VERSION,
@@ -71,8 +43,29 @@ from pipelines.prompts._ratings import (
     rating_prompt_digest,
     scale_report,
 )
-from pipelines.prompts._subjects import SUBJECTS
-from pipelines.prompts._templates import one_line, render_template, template_digest
+from pipelines.prompts._simuser import (
+    AGENT_PROMPT_VERSION,
+    CAPTION_PROMPT_VERSION,
+    MATCHING_PROMPT_VERSION,
+    ShownItem,
+    agent_item,
+    agent_messages,
+    agent_prompt_digest,
+    candidate_messages,
+    caption_messages,
+    caption_prompt_digest,
+    experiment_prompt_digest,
+    genre_messages,
+    history_block,
+    like_options,
+    likeness_messages,
+    log_line,
+    log_messages,
+    matching_prompt_digest,
+    memory_text,
+    taste_messages,
+)
+from pipelines.prompts._texts import SUBJECTS, one_line, render_template, template_digest
 
 __all__ = [
     "AGENT_PROMPT_VERSION",

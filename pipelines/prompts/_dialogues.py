@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pipelines.errors import ConfigError
 from pipelines.llm.engines import Message
-from pipelines.prompts._templates import one_line, render_template, template_digest
+from pipelines.prompts._texts import one_line, render_template, template_digest
 
 #: Bumped with every change of wording; the digest of the templates changes with it.
 DIALOGUE_PROMPT_VERSION = "8"

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pipelines.prompts._subjects import Row, Subject, person_lines
-from pipelines.prompts._templates import one_line
+from pipelines.prompts._texts import Row, Subject, one_line, person_lines
 from pipelines.scales import SCALES, RatingScale, rescale
 
 #: Separator between an item and its rating.

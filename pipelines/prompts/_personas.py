@@ -9,7 +9,7 @@ from typing import Any
 from pipelines.errors import ConfigError
 from pipelines.llm.engines import Message
 from pipelines.llm.grammars import DOMAINS, TextLimits
-from pipelines.prompts._templates import render_template, template_digest
+from pipelines.prompts._texts import render_template, template_digest
 
 #: Bumped with every change of wording; the digest of the templates says the same to machines. Since
 #: 3 the tastes of shoppers come in words.

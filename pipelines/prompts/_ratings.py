@@ -18,16 +18,18 @@ from pipelines.errors import ConfigError
 from pipelines.llm.engines import Message
 from pipelines.prompts._ledger import ARROW, ledger_item, ledger_person, ledger_words, surpluses
 from pipelines.prompts._personas import DOMAIN_WORDS
-from pipelines.prompts._subjects import (
+from pipelines.prompts._texts import (
     SUBJECTS,
     Row,
     Subject,
     gender_of,
+    one_line,
     person_lines,
     pronouns_of,
+    render_template,
     subject_of,
+    template_digest,
 )
-from pipelines.prompts._templates import one_line, render_template, template_digest
 from pipelines.scales import SCALES, RatingScale, rescale
 
 if TYPE_CHECKING:

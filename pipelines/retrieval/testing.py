@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 import polars as pl
 
-from pipelines.retrieval._protocol import Floats, Ints, Retriever
+from pipelines.retrieval import Floats, Ints, Retriever
 
 __all__ = ["RetrieverContract", "contract_items", "contract_queries"]
 

@@ -15,10 +15,19 @@ from pkgutil import iter_modules
 
 from pipelines.context import PipelineContext
 from pipelines.errors import StoreError
-from pipelines.stages._builder import Built, build, check_models, contract_record
 from pipelines.stages._estimate import Expected, expect_calls
-from pipelines.stages._stage import Check, Inputs, Report, Stage, tables
-from pipelines.stages.s85_ablations import case_stage
+from pipelines.stages._stage import (
+    Built,
+    Check,
+    Inputs,
+    Report,
+    Stage,
+    build,
+    check_models,
+    contract_record,
+    tables,
+)
+from pipelines.stages.s80_reports import case_stage
 from pipelines.stages.s90_releases import check, publish, release_name
 
 #: Every stage of the numbered modules of this package, each after those that it reads from.

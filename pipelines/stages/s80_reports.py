@@ -1,4 +1,4 @@
-"""Reports of a domain's raters on held-out human ratings, and of personas beside people."""
+"""Reports on raters and populations, and the cases of the ablation suites."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any
 
 import polars as pl
 
-from pipelines import personas, raters
+from pipelines import ablations, personas, raters
+from pipelines.ablations import CaseRule
 from pipelines.config import Settings
 from pipelines.domains import DOMAINS
+from pipelines.errors import ContractError
 from pipelines.plugins import closing, code_of
 from pipelines.seams import RATERS
-from pipelines.stages._stage import Inputs, Report, Stage, tables
+from pipelines.stages._stage import Check, Inputs, Report, Stage, tables
 from pipelines.store.files import sha256_of
-
-__all__ = ["STAGES"]
 
 #: Raters that are always in the report; the configured one comes beside them.
 _ALWAYS = ("statistical", "mean", "random")
@@ -139,4 +139,40 @@ STAGES = [
     )
     for domain in DOMAINS.values()
     if not domain.choice_sets
+]
+
+
+def case_stage(domain: str, table: str, rule: CaseRule | None = None) -> Stage:
+    """The stage of one case table."""
+    dataset, rule = f"ablations.{domain}_{table}", rule or CaseRule()
+
+    def make(inputs: Inputs, settings: Settings, report: Report) -> pl.DataFrame:
+        """Make the cases and check them."""
+        frame, facts = ablations.make_cases(domain, table, inputs, rule)
+        report.stats.update(facts)
+        report.checks += ablations.check_cases(table, frame, inputs)
+        for record in report.checks:
+            if not record.passed:
+                raise ContractError(
+                    f"the check {record.name} failed: {record.details['message']}",
+                    where=dataset,
+                    details=record.details,
+                )
+        return frame
+
+    return Stage(
+        datasets=(dataset,),
+        inputs=ablations.needs(table, domain),
+        identity=lambda inputs, settings: rule.metadata(),
+        code_version=ablations.CODE_VERSION,
+        make=make,
+        kinds=("polars", "parquet"),
+        checks=tuple(Check(*check) for check in ablations.CHECKS[table].items()),
+        # A domain may have no series at all, or no rating outside the training split.
+        allow_empty=True,
+    )
+
+
+STAGES += [
+    case_stage(domain, table) for domain in ("movies", "books") for table in ablations.CASE_TABLES
 ]

@@ -20,13 +20,25 @@ from pipelines.warehouse._builds import (
     record_dbt_run,
     up_to_date_outcomes,
 )
-from pipelines.warehouse._database import database_fault
-from pipelines.warehouse._environment import TIER_ENDS, dbt_environment, dbt_vars
-from pipelines.warehouse._export import CODE_VERSION, MARTS, mart_build
-from pipelines.warehouse._layout import WarehouseLayout
-from pipelines.warehouse._links import SOURCES, link_sources, linked_sources
-from pipelines.warehouse._lock import warehouse_lock
-from pipelines.warehouse._views import ModelView, describe_models, failing_rows
+from pipelines.warehouse._export import (
+    CODE_VERSION,
+    MARTS,
+    ModelView,
+    describe_models,
+    failing_rows,
+    mart_build,
+)
+from pipelines.warehouse._folder import (
+    SOURCES,
+    TIER_ENDS,
+    WarehouseLayout,
+    database_fault,
+    dbt_environment,
+    dbt_vars,
+    link_sources,
+    linked_sources,
+    warehouse_lock,
+)
 
 __all__ = [
     "CODE_VERSION",

@@ -22,10 +22,16 @@ import orjson
 from pipelines.domains import DOMAINS
 from pipelines.errors import ContractError, StoreError
 from pipelines.paths import home_path
-from pipelines.warehouse._database import last_builds, open_warehouse
-from pipelines.warehouse._environment import dbt_vars, sql_glob
-from pipelines.warehouse._layout import WarehouseLayout, read_record, write_record
-from pipelines.warehouse._links import linked_sources
+from pipelines.warehouse._folder import (
+    WarehouseLayout,
+    dbt_vars,
+    last_builds,
+    linked_sources,
+    open_warehouse,
+    read_record,
+    sql_glob,
+    write_record,
+)
 
 if TYPE_CHECKING:
     from pipelines.config import Settings

@@ -12,10 +12,16 @@ from pipelines import study
 from pipelines.packaged import packaged_yaml
 from pipelines.scales import scale_named
 from pipelines.study import Comparison, Row, Study, draw, false_discovery
-from sim.ablations._cases import TESTS
-from sim.ablations._figures import FLAGGED, compare, mean_effect
-from sim.ablations._grid import UNSEEN
-from sim.ablations._run import SCORE, Configuration, SuiteResult, finite
+from sim.ablations._grid import TESTS, UNSEEN
+from sim.ablations._run import (
+    FLAGGED,
+    SCORE,
+    Configuration,
+    SuiteResult,
+    compare,
+    finite,
+    mean_effect,
+)
 
 if TYPE_CHECKING:
     import polars as pl

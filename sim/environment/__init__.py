@@ -5,25 +5,25 @@
 between environments, open a :class:`World` once and pass it to each.
 """
 
-from sim.environment._catalogue import Cast, Catalogue
-from sim.environment._env import RecommendationEnv
+from sim.environment._env import PersonaText, RecommendationEnv
 from sim.environment._options import (
     check_arguments,
     check_keys,
     seeds_of,
     supported_render_mode,
 )
-from sim.environment._people import (
+from sim.environment._vector import RecommendationVectorEnv, SlateEnv, SlateVectorEnv
+from sim.environment._world import (
+    Cast,
+    Catalogue,
+    World,
     histories,
     known_items,
+    open_rater,
     persona_traits,
     persona_users,
     split_rows,
 )
-from sim.environment._persona_text import PersonaText
-from sim.environment._slate import SlateEnv, SlateVectorEnv
-from sim.environment._vector import RecommendationVectorEnv
-from sim.environment._world import World, open_rater
 
 __all__ = [
     "Cast",

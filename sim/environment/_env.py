@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+from gymnasium import spaces
 
 from pipelines.errors import ConfigError
 from pipelines.retrieval import Retriever
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from pipelines.llm.engines import Engine
     from pipelines.raters import BoundRater, Rater
+
 
 Observation: TypeAlias = "dict[str, Any]"
 
@@ -353,3 +355,45 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
     def render(self) -> str | None:
         """The last step (or, after a reset, the persona) as text; ``None`` without a mode."""
         return self._frame if self.render_mode == "ansi" else None
+
+
+#: Characters that texts are made of besides those that the personas use.
+_LEAST = frozenset("abcdefghijklmnopqrstuvwxyz ")
+
+
+class PersonaText(
+    gymnasium.ObservationWrapper[Observation, Any, Observation],
+    gymnasium.utils.RecordConstructorArgs,
+):
+    """Adds ``text``: who the persona is, in words, for policies that read.
+
+    A ``Text`` space is not for Stable-Baselines3's standard policies; they take the environment
+    without this wrapper.
+
+    Examples
+    --------
+    >>> env = PersonaText(gymnasium.make("Understudy/Movies-v0"))       # doctest: +SKIP
+    >>> env.reset(seed=0)[0]["text"]                                     # doctest: +SKIP
+    'Ada, 20, female, student (persona:default:0)…'
+    """
+
+    def __init__(self, env: gymnasium.Env[Observation, Any]) -> None:
+        gymnasium.utils.RecordConstructorArgs.__init__(self)
+        gymnasium.ObservationWrapper.__init__(self, env)
+        base = env.unwrapped
+        assert isinstance(base, RecommendationEnv)
+        self._base = base
+        cast = base.cast
+        self._texts = ["\n".join(persona_lines(row)) for row in cast.frame.iter_rows(named=True)]
+        inner = env.observation_space
+        assert isinstance(inner, spaces.Dict)
+        text = spaces.Text(
+            max_length=max(len(text) for text in self._texts),
+            min_length=1,
+            charset=frozenset().union(_LEAST, *self._texts),
+        )
+        self.observation_space = spaces.Dict({**inner.spaces, "text": text})
+
+    def observation(self, observation: Observation) -> Observation:
+        """The observation with the persona's text."""
+        return {**observation, "text": self._texts[int(observation["persona"])]}

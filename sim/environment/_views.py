@@ -10,9 +10,8 @@ from gymnasium import spaces
 
 from pipelines.scales import RatingScale
 from sim._release import Release
-from sim.environment._catalogue import Cast, Catalogue
 from sim.environment._core import Core
-from sim.environment._world import World
+from sim.environment._world import Cast, Catalogue, World
 
 if TYPE_CHECKING:
     from pipelines.raters import BoundRater

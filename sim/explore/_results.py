@@ -1,4 +1,4 @@
-"""Results that a home holds on a release: experiments, training, and two releases compared."""
+"""Pages of what was measured on a release: experiments, training, suites, dialogues."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import orjson
 import polars as pl
 
 from pipelines.config import Settings
-from pipelines.errors import IntegrityError
+from pipelines.errors import IntegrityError, UnderstudyError
 from pipelines.store import Store
-from sim._release import Release
+from sim._release import Release, open_release
+from sim.dialogue import Book, Lifetimes, open_agent, play
+from sim.dialogue.suites import configured_customer, read_run
 from sim.experiments import paper_rows
 
 #: A column's shift is shown from this population stability index on.
@@ -151,3 +153,122 @@ def _json(path: Path) -> dict[str, Any] | None:
             "a report can't be read", where=str(path), hint="remove it, and run it again"
         ) from error
     return report
+
+
+#: Episodes shown of an agent, and agents (count).
+_EPISODES, _AGENTS = 4, 6
+#: Agents of dialogues that are played where the home has no run, lifetimes and episodes of each.
+_PLAYED = ("dp", "linear")
+_LIFETIMES, _LENGTH = 4, 1
+_TURN = ("turn", "role", "kind", "text", "facet_id", "value", "item_id", "regret", "rank", "top_1")
+_END = ("agent", "setting", "feedback", "memory", "seed", "episode", "questions", "item_id", "rank")
+
+
+def dialogues(release: Release, settings: Settings, folder: Path | None) -> dict[str, Any] | str:
+    """Dialogues of a run or a few that are played, or the reason why there are none.
+
+    Raises IntegrityError if ``folder`` holds no run, ReleaseError if its release is gone.
+    """
+    home = settings.runtime.home
+    if folder is None:
+        runs = sorted(home.glob("dialogues/runs/*/run.json"), key=lambda path: path.stat().st_mtime)
+        folder = runs[-1].parent if runs else None
+    if folder is not None:
+        run = read_run(folder)
+        book = Book.open(open_release(run.release, home=home))
+        return _shown(book, run.episodes, run.turns)
+    try:
+        # Of the home that holds the release: that may be another than the one of the results.
+        if release.domain != "products":
+            release = open_release("products", home=release.home)
+        book = Book.open(release)
+        return _shown(book, *_played(book, settings))
+    except UnderstudyError as error:
+        return str(error)
+
+
+def _played(book: Book, settings: Settings) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Episodes and turns of a few dialogues."""
+    rules = settings.dialogue
+    lifetimes = Lifetimes.draw(book, range(_LIFETIMES), episodes=_LENGTH, min_best=rules.min_best)
+    frames = [
+        play(
+            book, lifetimes, open_agent(name, settings=settings),
+            configured_customer("statistical", settings), max_questions=rules.max_questions,
+            probes=range(1, _LENGTH + 1),
+        )
+        for name in _PLAYED
+    ]  # fmt: skip
+    turns = [frame.turns for frame in frames if frame.turns is not None]
+    return pl.concat(frame.episodes for frame in frames), pl.concat(turns)
+
+
+def _shown(book: Book, episodes: pl.DataFrame, turns: pl.DataFrame) -> dict[str, Any] | str:
+    ok = episodes.filter(pl.col("status") == "ok")
+    agents = ok["agent"].unique(maintain_order=True).head(_AGENTS)
+    # Agents with questions first, the best of them first: the view shows what asking is worth.
+    silent = (pl.col("questions") == 0).all().over("agent")
+    chosen = (
+        ok.filter(pl.col("agent").is_in(agents.implode()))
+        .with_columns(silent=silent, mean=pl.col("regret").mean().over("agent"))
+        .sort("silent", "mean", "agent", "seed", "episode")
+        .group_by("agent", maintain_order=True)
+        .head(_EPISODES)
+    )
+    if chosen.is_empty():
+        return "every dialogue of the run failed"
+    people = {name: n for n, name in enumerate(book.persona_ids)}
+    sets = {s.category_id: s for s in book.sets}
+    names = _names(book)
+    rows = []
+    for end in chosen.iter_rows(named=True):
+        keys = ("run", "seed", "episode")
+        spoken = turns.filter(*(pl.col(key) == end[key] for key in keys))
+        spoken = spoken.sort("turn", "role", maintain_order=True).select(_TURN)
+        shelf, person = sets[end["category_id"]], people[end["persona_id"]]
+        facet_ids = set(spoken["facet_id"].drop_nulls())
+        facets = [f for f in shelf.facets if f.facet_id in facet_ids]
+        order = (-shelf.y[person]).argsort(kind="stable")
+        rows.append(
+            {
+                **{key: end[key] for key in _END},
+                "category": shelf.name,
+                "path": shelf.path,
+                "who": {
+                    **book.attributes[person],
+                    "persona_id": end["persona_id"],
+                    "name": names.get(end["persona_id"]),
+                    "description": book.descriptions[person],
+                },
+                "best": end["best"],
+                "regret": end["regret"],
+                "random_regret": end["random_regret"],
+                "stars": end["stars"],
+                "turns": spoken.to_dicts(),
+                "shelf": [
+                    {
+                        "id": shelf.item_ids[n],
+                        "title": shelf.titles[n],
+                        "price": _number(shelf.price[n]),
+                        "rating": _number(shelf.rating[n]),
+                        "score": round(float(shelf.y[person, n]), 1),
+                        "values": {
+                            f.facet_id: f.values[int(f.of[n])] for f in facets if f.of[n] >= 0
+                        },
+                    }
+                    for n in order.tolist()
+                ],
+            }
+        )
+    return {"rows": rows, "release": book.reference}
+
+
+def _names(book: Book) -> dict[str, str]:
+    if book.release is None:
+        return {}
+    rows = book.release["personas"].polars(["persona_id", "name"])
+    return dict(rows.drop_nulls().iter_rows())
+
+
+def _number(value: Any) -> float | None:
+    return None if value != value else round(float(value), 2)

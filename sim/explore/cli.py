@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from pipelines.cli import options as cli
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 __all__ = ["explore"]
 
@@ -83,21 +80,17 @@ def explore(
             texts=with_texts,
         )
 
-    def render(screen: Console) -> None:
-        counts = payload["views"].items()
-        shown = ", ".join(f"{count:,} {_COUNTED.get(name, name)}" for name, count in counts)
-        screen.print(f"{payload['release']}: {shown}")
-        for name, reason in payload["absent"].items():
-            screen.print(f"Without {name}: {reason}", soft_wrap=True)
-        if payload["left_out"]:
-            screen.print(
-                f"Left out, because sources do not allow redistribution: "
-                f"{', '.join(payload['left_out'])} (--with-texts)."
-            )
-        screen.print(
-            f"Open {payload['folder']}/index.html ({payload['files']} files, "
-            f"{cli.human_bytes(payload['bytes'])}).",
-            soft_wrap=True,
-        )
-
-    call.emit(payload, render)
+    counts = payload["views"].items()
+    views = ", ".join(f"{count:,} {_COUNTED.get(name, name)}" for name, count in counts)
+    left_out = (
+        "Left out, because sources do not allow redistribution: "
+        f"{', '.join(payload['left_out'])} (--with-texts)."
+    )
+    call.emit(
+        payload,
+        f"{payload['release']}: {views}",
+        *(f"Without {name}: {reason}" for name, reason in payload["absent"].items()),
+        *([left_out] if payload["left_out"] else []),
+        f"Open {payload['folder']}/index.html ({payload['files']} files, "
+        f"{cli.human_bytes(payload['bytes'])}).",
+    )

@@ -14,7 +14,7 @@ from dagster._core.storage.defs_state.base import set_defs_state_storage
 
 from orchestration.assets import COHORTS, automation, check_automation
 from orchestration.definitions import build_defs
-from orchestration.defs.sensors import sensors
+from orchestration.defs.jobs import sensors
 from orchestration.naming import asset_key
 from pipelines.config import load_settings
 from pipelines.context import PipelineContext

@@ -12,7 +12,7 @@ import dagster as dg
 import pytest
 
 from orchestration.definitions import build_defs
-from orchestration.resources import MODEL_TAG
+from orchestration.naming import MODEL_TAG
 
 FORKED_STEPS = """
 import json, multiprocessing, os, sys

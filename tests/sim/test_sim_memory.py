@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from pipelines.scales import SCALES
 from sim import Release
 from sim.environment import RecommendationEnv, RecommendationVectorEnv, World
-from sim.environment._core import Draws
-from sim.environment._memory import Memory
+from sim.environment._core import Draws, Memory
 from sim.environment.noise import perturb, shape
 
 TEN, FIVE, NINE = SCALES["1-10"], SCALES["1-5"], SCALES["0-9"]

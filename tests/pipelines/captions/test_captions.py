@@ -13,8 +13,10 @@ import pytest
 from PIL import Image as Pillow
 from support.small_release import commit_users
 
+import pipelines.captions as posters_module
 from pipelines.captions import (
     Caption,
+    ModelCaptioner,
     StatisticalCaptioner,
     caption_items,
     facts_of,
@@ -23,8 +25,6 @@ from pipelines.captions import (
     read_image,
     read_posters,
 )
-from pipelines.captions import _posters as posters_module
-from pipelines.captions._model import ModelCaptioner
 from pipelines.captions.testing import CaptionerContract, poster_of
 from pipelines.config import load_settings
 from pipelines.context import PipelineContext

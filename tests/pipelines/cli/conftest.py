@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from pipelines.cli._plugins import plugin_commands
+from pipelines.cli.main import plugin_commands
 
 
 def _load() -> ModuleType:

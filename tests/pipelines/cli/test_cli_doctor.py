@@ -187,9 +187,9 @@ def test_the_token_is_reported_as_yes_or_no_only(tmp_path: Path) -> None:
 def test_a_command_that_is_not_registered_fails(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from pipelines.cli import _plugins
+    from pipelines.cli import main
 
-    monkeypatch.setattr(_plugins, "plugin_commands", dict)
+    monkeypatch.setattr(main, "plugin_commands", dict)
     found = checks.check_install(Settings(), tmp_path)
     assert found.status == "fail"
     assert "episode, run" in found.found

@@ -17,9 +17,7 @@ import typer
 from typer.testing import CliRunner
 
 import pipelines.errors as errors
-from pipelines.cli._plugins import commands, load_command
-from pipelines.cli.group import EXIT_CODES, guarded
-from pipelines.cli.main import app
+from pipelines.cli.main import EXIT_CODES, app, commands, guarded, load_command
 
 Understudy = Callable[..., subprocess.CompletedProcess[str]]
 Popen = Callable[..., subprocess.Popen[bytes]]

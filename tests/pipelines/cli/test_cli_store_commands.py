@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner, Result
 
-from pipelines.cli._status import disk_use, stagings
+from pipelines.cli._store import disk_use, stagings
 from pipelines.cli.main import app
 from pipelines.store import CheckRecord, Store
 

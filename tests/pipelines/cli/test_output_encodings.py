@@ -10,9 +10,8 @@ from collections.abc import Callable
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.cli.group import guarded
-from pipelines.cli.main import app
-from pipelines.cli.options import console, emit, table, write_json
+from pipelines.cli.main import app, guarded
+from pipelines.cli.options import console, show, table, write_json
 
 TITLE = "Amélie · 3½ ★ → 天気"
 Run = Callable[[Callable[[], object]], str]
@@ -42,7 +41,7 @@ def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 def test_tables_and_texts_are_printed_in_every_encoding(run: Run) -> None:
     rows = table("Ⅻ films", rows=[[TITLE]])
-    shown = run(lambda: emit({}, lambda screen: screen.print(rows), as_json=False))
+    shown = run(lambda: show(rows))
     assert "lie" in shown
     assert len({len(line) for line in shown.splitlines()[1:]}) <= 2
 

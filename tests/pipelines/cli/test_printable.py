@@ -13,7 +13,7 @@ from rich.text import Text
 from orchestration.cli import Plan, _Steps
 from pipelines.cli import _terminal
 from pipelines.cli._terminal import console, progress_bar
-from pipelines.cli.group import guarded
+from pipelines.cli.main import guarded
 from pipelines.config import Settings
 from pipelines.errors import SourceError
 from pipelines.progress import advance

@@ -115,7 +115,7 @@ def test_progress_counts_new_texts():
 
 
 def test_a_stopped_run_goes_on_with_the_next_part(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipelines.embeddings._table._PART", 4)
+    monkeypatch.setattr("pipelines.embeddings._PART", 4)
     frame = people(*(f"person {'x' * n}" for n in range(10)))
     whole, stopped, again = Hashing(), Hashing(), Hashing()
 

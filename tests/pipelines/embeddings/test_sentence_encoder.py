@@ -16,9 +16,10 @@ from pipelines.embeddings import (
     BundledEmbedder,
     Embedder,
     SentenceTransformersEmbedder,
+    bundled_model_folder,
     load_embedder,
+    verified,
 )
-from pipelines.embeddings._sentence_transformers import bundled_model_folder, verified
 from pipelines.embeddings.testing import EmbedderContract
 from pipelines.errors import EngineError, IntegrityError
 from pipelines.instructions import portable

@@ -15,7 +15,7 @@ from pipelines.config import PersonaSettings
 from pipelines.contracts import CONTRACTS
 from pipelines.errors import ConfigError, ContractError
 from pipelines.personas import generate, imported
-from sim.environment._catalogue import Cast
+from sim.environment._world import Cast
 from sim.environment.text import persona_lines
 
 TEXT = "A retired teacher who restores clocks and sings in a choir."

@@ -34,7 +34,7 @@ from pipelines.warehouse import (
     up_to_date_outcomes,
 )
 from pipelines.warehouse._builds import BuildRecords, mart_evidence
-from pipelines.warehouse._database import last_builds, open_warehouse
+from pipelines.warehouse._folder import last_builds, open_warehouse
 
 Json = dict[str, Any]
 A, B, TEST_A, TEST_B = "model.p.a", "model.p.b", "test.p.a_ok", "test.p.b_ok"

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.config import Settings, load_settings
 from pipelines.warehouse import dbt_environment, dbt_vars
-from pipelines.warehouse._environment import sql_glob
+from pipelines.warehouse._folder import sql_glob
 
 PROJECT = Path(__file__).resolve().parents[3] / "dbt"
 

@@ -29,7 +29,7 @@ app.command()(ablate)
 def small_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command makes as few cases as the other tests of the suite."""
     fields = RULE.metadata()
-    monkeypatch.setattr("pipelines.stages.s85_ablations.CaseRule", lambda: CaseRule(**fields))
+    monkeypatch.setattr("pipelines.stages.s80_reports.CaseRule", lambda: CaseRule(**fields))
 
 
 def called(*arguments: str) -> Any:

@@ -12,10 +12,8 @@ from pipelines.ablations import suite_named
 from pipelines.errors import ConfigError
 from pipelines.scales import SCALES
 from sim.ablations import aggregate, compare, configurations, kernel, score_of, seen
-from sim.ablations._cases import Cases, Human
-from sim.ablations._cells import STRENGTH, common_scale, scored, successes
-from sim.ablations._figures import mean_effect
-from sim.ablations._grid import Options
+from sim.ablations._grid import STRENGTH, Cases, Human, Options, common_scale, scored, successes
+from sim.ablations._run import mean_effect
 from sim.environment.noise import perturb
 
 MOVIES, BOOKS = suite_named("movies"), suite_named("books")

@@ -35,9 +35,8 @@ from sim.ablations import (
     suite_study,
     table,
 )
-from sim.ablations._cases import TESTS, Cases
-from sim.ablations._context import answers, blocks, recall
-from sim.ablations._raters import system_text
+from sim.ablations._context import answers, blocks, recall, system_text
+from sim.ablations._grid import TESTS, Cases
 
 BASE = Options("1-10", "-", "-", "embedding", "none")
 STATISTICAL = RaterSpec("statistical")
@@ -484,7 +483,7 @@ def test_models_and_prompts_are_part_of_the_identity(
     key = shop.cell_key(LLM, options, 0)
     other = opened(engines=lambda _: ScriptedEngine(lambda r: {"1": 1.0}, name="other"))
     assert other.cell_key(LLM, options, 0) != key
-    monkeypatch.setattr("sim.ablations._raters.RATING_PROMPT_VERSION", "next")
+    monkeypatch.setattr("sim.ablations._context.RATING_PROMPT_VERSION", "next")
     assert shop.cell_key(LLM, options, 0) != key
 
 

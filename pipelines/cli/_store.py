@@ -1,9 +1,11 @@
-"""``understudy status``: what the store holds."""
+"""``understudy status``, ``gc``, ``backup`` and ``restore``: contents and upkeep of a home."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,7 +38,7 @@ def status(
     --releases, "snapshots" is empty.
     """
     payload = _collect(call.settings.runtime, tables=not releases)
-    call.emit(payload, lambda screen: _render(payload, screen, tables=not releases))
+    call.emit(payload, lambda screen: _render_status(payload, screen, tables=not releases))
 
 
 def _collect(runtime: RuntimeSettings, *, tables: bool) -> dict[str, Any]:
@@ -151,7 +153,7 @@ def _size(path: Path, seen: set[tuple[int, int]]) -> int:
     return info.st_size
 
 
-def _render(payload: dict[str, Any], screen: Console, *, tables: bool) -> None:
+def _render_status(payload: dict[str, Any], screen: Console, *, tables: bool) -> None:
     screen.print(f"home  {payload['home']}", soft_wrap=True)
     if not payload["exists"]:
         screen.print("It does not exist yet: `understudy run` makes it.")
@@ -197,3 +199,108 @@ def _render(payload: dict[str, Any], screen: Console, *, tables: bool) -> None:
         ]  # fmt: skip
         heads = ("unfinished write", "", "size", "age")
         screen.print(cli.table(*heads, rows=rows, numeric=["size", "age"]))
+
+
+Cohorts = set[tuple[str, str]]
+
+
+@cli.command(rows="versions")
+def gc(
+    call: cli.Call,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List what would be removed, remove nothing.")
+    ] = False,
+    grace: Annotated[
+        float, typer.Option(min=0, help="Hours for which an unused version is kept.")
+    ] = 24.0,
+) -> None:
+    """Remove table versions and model answers that no release or current table needs.
+
+    A version is removed if no release pins it and no current table was made from
+    it. The stored answers of a table's cohort are removed with its last version;
+    those asked for outside of tables are kept and counted. No run may be using
+    the store. `understudy answers gc` drops failed answers and those of a model.
+
+    JSON: {"removed", "versions": [{"dataset", "version", "bytes"}], "bytes",
+    "kept", "kept_bytes", "answers": {"removed", "attributed", "unattributed"}}.
+    """
+    from pipelines.llm.answers import AnswerStore, Scope, UnusedReport
+
+    store = call.store()
+    answers = UnusedReport(0, 0, 0)
+
+    def with_answers(kept: Cohorts, unneeded: Cohorts) -> None:
+        nonlocal answers
+        if not (store.home / "answers").is_dir():
+            return
+        named, gone = ({Scope(*one) for one in some} for some in (kept, unneeded))
+        with AnswerStore(store.home, call.settings.serving) as stored:
+            answers = stored.gc_tables(named, gone, dry_run=dry_run)
+
+    found = store.collect_garbage(
+        grace=timedelta(hours=grace), dry_run=dry_run, before_removal=with_answers
+    )
+    payload = {
+        "removed": found.removed,
+        "versions": [{"dataset": d, "version": v, "bytes": b} for d, v, b in found.versions],
+        "bytes": found.bytes,
+        "kept": found.kept,
+        "kept_bytes": found.kept_bytes,
+        "answers": asdict(answers),
+    }
+    rows = [(dataset, version, cli.human_bytes(n)) for dataset, version, n in found.versions]
+    done = "removed" if found.removed else "would be removed"
+    call.emit(
+        payload,
+        *([cli.table("table", "version", "size", rows=rows, numeric=["size"])] if rows else []),
+        f"{len(rows)} versions {done} ({cli.human_bytes(found.bytes)}), "
+        f"{found.kept} kept ({cli.human_bytes(found.kept_bytes)}).",
+        f"{answers.removed:,} answers {done}, {answers.attributed:,} kept for tables, "
+        f"{answers.unattributed:,} kept of no table.",
+    )
+
+
+@cli.command()
+def backup(
+    call: cli.Call,
+    target: Annotated[
+        Path, typer.Argument(metavar="FILE", dir_okay=False, help="Tar file to write.")
+    ],
+) -> None:
+    """Write releases, current tables, their upstream versions, and answers to one file.
+
+    Runs may continue meanwhile. Worlds, downloads, dbt's scratch files and
+    Dagster's database are not included.
+
+    JSON: {"file", "releases", "versions", "files", "bytes"}.
+    """
+    with call.progress("writing", "bytes"):
+        done = call.store().backup(target)
+    call.emit(
+        {"file": str(target), **asdict(done)},
+        f"{target}: {done.releases} releases, {done.versions} versions of tables, "
+        f"{done.files} files, {cli.human_bytes(done.bytes)}.",
+    )
+
+
+@cli.command()
+def restore(
+    call: cli.Call,
+    archive: Annotated[
+        Path, typer.Argument(metavar="FILE", dir_okay=False, exists=True, help="A backup.")
+    ],
+) -> None:
+    """Unpack a backup into an empty home and check every byte.
+
+    JSON: {"home", "releases", "versions", "files", "bytes"}.
+    """
+    from pipelines.store import restore as restored
+
+    target = call.home
+    with call.progress("checking", "bytes"):
+        done = restored(archive, target)
+    call.emit(
+        {"home": str(target), **asdict(done)},
+        f"{target}: {done.releases} releases, {done.versions} versions of tables, "
+        f"{cli.human_bytes(done.bytes)}; every byte is as committed.",
+    )
