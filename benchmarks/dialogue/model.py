@@ -3,8 +3,8 @@
     python benchmarks/dialogue/model.py --dialogues 256 --alone 6
 
 A Llama of about 15 million random parameters (the shape of benchmarks/engines) plays agent and
-customer on a generated book. *Together*: all dialogues move turn by turn through `ask`, with packed
-prompts. *Alone*: dialogue after dialogue, each request by itself, as a plain loop would; `--alone`
+customer on a generated world. *Together*: all dialogues move turn by turn through `ask`, with
+packed prompts. *Alone*: dialogue after dialogue, each request by itself, as a plain loop would; `--alone`
 of the same dialogues are played. Then all of them once more against the stored answers: a rerun
 asks nothing. CPU is that of this process; imports and loading at first use come before.
 """
@@ -25,10 +25,10 @@ import numpy as np
 import polars as pl
 
 from pipelines.config import Settings, load_settings
-from sim.dialogue import Book, Lifetimes, play
+from sim.dialogue import DialogueWorld, Lifetimes, play
 from sim.dialogue.agents import open_agent
 from sim.dialogue.customers import open_customer
-from sim.dialogue.testing import sample_book
+from sim.dialogue.testing import sample_world
 
 
 def settings_of(args: argparse.Namespace, home: str, *, together: bool) -> Settings:
@@ -43,14 +43,14 @@ def settings_of(args: argparse.Namespace, home: str, *, together: bool) -> Setti
 
 
 def played(
-    args: argparse.Namespace, book: Book, seeds: range, settings: Settings, *, block: int
+    args: argparse.Namespace, world: DialogueWorld, seeds: range, settings: Settings, *, block: int
 ) -> tuple[dict[str, Any], pl.DataFrame]:
     """Times, calls and tokens of a run, and its turns."""
     agent = open_agent(args.agent, settings=settings, confidences=args.confidences)
     customer = open_customer("model", settings=settings, session=agent)
-    lifetimes = Lifetimes.draw(book, seeds, episodes=1)
+    lifetimes = Lifetimes.draw(world, seeds, episodes=1)
     wall, cpu = time.perf_counter(), time.process_time()
-    found = play(book, lifetimes, agent, customer, max_questions=args.questions, block=block)
+    found = play(world, lifetimes, agent, customer, max_questions=args.questions, block=block)
     out = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
     for side in (agent, customer):
         for name, value in side.tally.to_dict().items():  # type: ignore[attr-defined]
@@ -90,7 +90,7 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    book = sample_book(2, sets=12, products=args.products)
+    world = sample_world(2, sets=12, products=args.products)
     with tempfile.TemporaryDirectory() as scratch:
         if args.model is None:
             sys.path.insert(0, str(Path(__file__).parents[1] / "engines"))
@@ -101,15 +101,15 @@ def main() -> None:
         settings = settings_of(args, home, together=True)
         every, few = range(args.dialogues), range(args.alone)
         warm = settings_of(args, f"{scratch}/warm", together=True)
-        played(args, book, range(1), warm, block=1)
-        together, turns = played(args, book, every, settings, block=args.dialogues)
+        played(args, world, range(1), warm, block=1)
+        together, turns = played(args, world, every, settings, block=args.dialogues)
         print(shown("together", together), flush=True)
-        again, repeated = played(args, book, every, settings, block=args.dialogues)
+        again, repeated = played(args, world, every, settings, block=args.dialogues)
         print(shown("again", again), flush=True)
         assert again["calls"] == 0
         assert repeated.equals(turns)
         single = settings_of(args, f"{scratch}/alone", together=False)
-        alone, by_one = played(args, book, few, single, block=1)
+        alone, by_one = played(args, world, few, single, block=1)
         print(shown("alone", alone))
     same = turns.filter(pl.col("seed").is_in(list(few))).drop("run")
     equal = [

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from sim.dialogue import Book, Lifetimes, open_agent, open_customer, play
-from sim.dialogue.testing import sample_book
+from sim.dialogue import DialogueWorld, Lifetimes, open_agent, open_customer, play
+from sim.dialogue.testing import sample_world
 
 #: One thread, in a process that starts with these.
 ONE = dict.fromkeys(
@@ -29,15 +29,15 @@ ONE = dict.fromkeys(
 SHAPE = {"sets": 40, "products": 50, "personas": 500, "facets": 30, "unseen": 0.2}
 
 
-def measure(book: Book, agent: Any, lifetimes: int, **options: Any) -> str:
+def measure(world: DialogueWorld, agent: Any, lifetimes: int, **options: Any) -> str:
     """Play lifetimes of ten episodes; dialogues per processor second and wall second."""
     setting = options.pop("setting", "customer")
-    life = Lifetimes.draw(book, range(lifetimes), setting=setting, episodes=10)
-    warm = Lifetimes.draw(book, range(20), setting=setting, episodes=10)
-    play(book, warm, agent, open_customer("statistical"), keep_turns=False)
+    life = Lifetimes.draw(world, range(lifetimes), setting=setting, episodes=10)
+    warm = Lifetimes.draw(world, range(20), setting=setting, episodes=10)
+    play(world, warm, agent, open_customer("statistical"), keep_turns=False)
     gc.collect()
     processor, wall = time.process_time(), time.perf_counter()
-    found = play(book, life, agent, open_customer("statistical"), **options)
+    found = play(world, life, agent, open_customer("statistical"), **options)
     processor, wall = time.process_time() - processor, time.perf_counter() - wall
     n = found.episodes.height
     asked = found.episodes["questions"].mean()
@@ -47,63 +47,61 @@ def measure(book: Book, agent: Any, lifetimes: int, **options: Any) -> str:
     )
 
 
-def floors() -> None:
-    book = sample_book(**SHAPE)
+def baselines() -> None:
+    world = sample_world(**SHAPE)
     for name in ("random", "popularity"):
-        print(f"{name}: {measure(book, open_agent(name), 4096, keep_turns=False)}")
+        print(f"{name}: {measure(world, open_agent(name), 4096, keep_turns=False)}")
 
 
 def base() -> None:
-    book = sample_book(**SHAPE)
-    print(f"base: {measure(book, open_agent('base'), 2048, keep_turns=False)}")
+    world = sample_world(**SHAPE)
+    print(f"base: {measure(world, open_agent('base'), 2048, keep_turns=False)}")
 
 
 def dp() -> None:
     """Eight questions each: no question costs too much, and none may be left out."""
-    book = sample_book(**SHAPE)
+    world = sample_world(**SHAPE)
     for setting, memory in (("customer", True), ("customer", False), ("category", True)):
         agent = open_agent("dp", questions=8, question_cost=0.0)
         rate = measure(
-            book, agent, 1024, setting=setting, memory=memory, must_ask=8, keep_turns=False
+            world, agent, 1024, setting=setting, memory=memory, must_ask=8, keep_turns=False
         )
         print(f"dp, {setting}, memory {memory}: {rate}")
 
 
 def asking() -> None:
     """Other agents, at their own number of questions."""
-    book = sample_book(**SHAPE)
+    world = sample_world(**SHAPE)
     for name, options in (("dp", {}), ("greedy", {}), ("linear", {}), ("dp", {"depth": 2})):
         agent = open_agent(name, **options)
         lifetimes = 4 if options else 64
-        print(f"{name} {options or ''}: {measure(book, agent, lifetimes, keep_turns=False)}")
+        print(f"{name} {options or ''}: {measure(world, agent, lifetimes, keep_turns=False)}")
 
 
 def turns() -> None:
     """100,000 dialogues with their turns."""
-    book = sample_book(**SHAPE)
-    print(f"base, with turns: {measure(book, open_agent('base', questions=8), 10_000)}")
+    world = sample_world(**SHAPE)
+    print(f"base, with turns: {measure(world, open_agent('base', questions=8), 10_000)}")
 
 
 def belief() -> None:
-    """One value of information of 30 facets, by the number of beliefs at once."""
+    """One value of information of 30 facets."""
     from sim.dialogue._answers import AnswerModel
     from sim.dialogue._belief import Types
 
-    types = Types(sample_book(**SHAPE).disclosed(), AnswerModel())
-    table, rng = types[0], np.random.default_rng(0)
+    types = Types(sample_world(**SHAPE).disclosed(), AnswerModel())
+    table, rng = types.tables(0), np.random.default_rng(0)
     print(f"{len(types)} types, {table.p.shape[1]} columns of answers")
-    for size in (1, 8, 32, 51, 128, 256, 1024):
-        w = rng.dirichlet(np.ones(len(types)), size).astype(np.float32)
+    beliefs = rng.dirichlet(np.ones(len(types)), 512).astype(np.float32)
+    table.evi(beliefs[0])
+    start = time.process_time()
+    for w in beliefs:
         table.evi(w)
-        start, rounds = time.process_time(), max(1, 512 // size)
-        for _ in range(rounds):
-            table.evi(w)
-        spent = (time.process_time() - start) / rounds / size
-        print(f"evi of {size} beliefs: {spent * 1e6:,.0f} µs each")
+    print(f"evi of a belief: {(time.process_time() - start) / len(beliefs) * 1e6:,.0f} µs")
 
 
 PARTS: dict[str, Callable[[], None]] = {
-    f.__name__: f for f in (floors, base, dp, asking, turns, belief)
+    f.__name__: f for f in (baselines, base, dp, asking, turns, belief)
 }
 
 

@@ -16,21 +16,23 @@ from pipelines.config import identity_hash
 from pipelines.contracts import DIALOGUE
 from pipelines.errors import ConfigError, IntegrityError
 from pipelines.study import Comparison, Figure, Study, draw, false_discovery, write_report
-from sim.dialogue._book import Book
 from sim.dialogue._lifetimes import Lifetimes
 from sim.dialogue._metrics import (
     METRICS,
     Values,
+    agreement,
     answers_used,
     calibration,
     faithfulness,
     gap_closed,
     paired,
+    pivoted,
     values_of,
 )
 from sim.dialogue._protocol import CONFIDENCES, STATED
 from sim.dialogue._run import Played
-from sim.dialogue._suites import BOUNDS, FLOORS, SUITES, Configuration, DialogueContext, Suite
+from sim.dialogue._suites import BASELINES, BOUNDS, SUITES, Configuration, DialogueContext, Suite
+from sim.dialogue._world import DialogueWorld
 
 #: Files of a run's folder by kind; there are pictures and a page per suite besides.
 FILES = {
@@ -47,6 +49,11 @@ FIGURES: dict[str, str] = METRICS | {
     "faithful": "share of the customers' facet answers whose products score above the set's mean",
     "answers_used": "share of facet answers whose value the sold product has, minus the share of "
     "the set's products that have it; 0: answers are ignored",
+    "agreement": "share of the customers' facet answers that are the most probable ones by the "
+    "persona's scores",
+    "agreement_chance": "the same with the other personas' scores: chance of a customer who "
+    "answers alike whoever it plays",
+    "agreement_gain": "agreement minus its chance, same lifetimes",
     "skipped": "pairs that a lifetime's draw left out for their best score (count)",
     "regret_episode_N": "regret of the product that would be sold after so many questions (points)",
     **{
@@ -55,8 +62,11 @@ FIGURES: dict[str, str] = METRICS | {
     },
 }
 #: Metrics of a report's table, of whole lifetimes.
-_TABLE = ("regret", "normalised_regret", "gap_closed", "top_1", "top_5", "questions", "repeated",
-          "unmatched", "faithful", "answers_used", "slope", "memory_effect", "failed")  # fmt: skip
+_TABLE = (
+    *("regret", "normalised_regret", "gap_closed", "top_1", "top_5", "questions", "repeated"),
+    *("unmatched", "faithful", "agreement", "agreement_chance", "answers_used", "slope"),
+    *("memory_effect", "failed"),
+)
 #: Metrics over episodes.
 _CURVES = (
     "regret",
@@ -124,7 +134,7 @@ def run_suites(
         playable, lacking = _playable(context, suite)
         not_played += [f"{name}: {text}" for text in lacking]
         rows = [(row, context.play(row, seeds=suite.seeds)) for row, _ in playable]
-        figures = _figures(context.book, suite, rows, [drawn for _, drawn in playable])
+        figures = _figures(context.world, suite, rows, [drawn for _, drawn in playable])
         frames.append(_report_frame(name, suite, rows, figures))
         notes = [*_circumstances(context, figures), *lacking]
         results[name] = _study(name, suite, rows, figures, notes)
@@ -151,7 +161,7 @@ def run_suites(
     )
     return DialogueRun(
         key=key[:12],
-        release=context.book.reference,
+        release=context.world.reference,
         episodes=tables[0],
         turns=tables[1],
         report=pl.concat(frames),
@@ -197,7 +207,7 @@ def _circumstances(context: DialogueContext, figures: list[Points]) -> list[str]
 def _own_suite(custom: Sequence[Configuration]) -> Suite:
     first = custom[0]
     shared = {"setting": first.setting, "cell": first.cell, "feedback": first.feedback}
-    bounds = [Configuration(a, memory=False, **shared) for a in FLOORS + BOUNDS]  # type: ignore[arg-type]
+    bounds = [Configuration(a, memory=False, **shared) for a in BASELINES + BOUNDS]  # type: ignore[arg-type]
     chosen = [row for row in bounds if row.agent not in {c.agent for c in custom}]
     return Suite(
         "How do these agents do?",
@@ -236,7 +246,9 @@ _WHOLE = ("regret", "normalised_regret", "top_1", "top_3", "top_5", "stars", "qu
           "repeated", "unmatched", "failed")  # fmt: skip
 
 
-def _figures(book: Book, suite: Suite, rows: Rows, drawn: Sequence[Lifetimes]) -> list[Points]:
+def _figures(
+    world: DialogueWorld, suite: Suite, rows: Rows, drawn: Sequence[Lifetimes]
+) -> list[Points]:
     """Points of each row; tests are corrected over the rows of the suite."""
     shares = [values_of(played.episodes, _SHARE) for _, played in rows]
     out: list[Points] = []
@@ -257,8 +269,14 @@ def _figures(book: Book, suite: Suite, rows: Rows, drawn: Sequence[Lifetimes]) -
                 measured[f"ece_{name}", float(episode)] = _Point(figure, count)
             for episode in row.probes:
                 measured.update(_probed(turns, episode))
-            for name, measure in (("faithful", faithfulness), ("answers_used", answers_used)):
-                values = measure(book, turns, episodes)
+            follows, chance = agreement(world, turns, episodes)
+            for name, values in (
+                ("faithful", faithfulness(world, turns, episodes)),
+                ("answers_used", answers_used(world, turns, episodes)),
+                ("agreement", follows),
+                ("agreement_chance", chance),
+                ("agreement_gain", paired(follows, chance)[0]),
+            ):
                 if len(values.seeds):
                     measured[name, 0.0] = _overall(values)
         out.append(measured)
@@ -279,12 +297,9 @@ def _probed(turns: pl.DataFrame, episode: int) -> Points:
     ).unique(["seed", "turn"], keep="first", maintain_order=True)
     if probed.is_empty():
         return {}
-    wide = probed.pivot("turn", index="seed", values="regret").sort("seed")
-    names = sorted((c for c in wide.columns if c != "seed"), key=int)
-    x = np.array([float(n) for n in names])
-    values = Values(wide["seed"].to_numpy(), x, wide.select(names).to_numpy().astype(np.float64))
-    points = zip(names, values.curve(), values.lifetimes.tolist(), strict=True)
-    return {(f"regret_episode_{episode}", float(n)): _Point(f, count) for n, f, count in points}
+    values = pivoted(probed.select("seed", "turn", value="regret"), "turn")
+    points = zip(values.x.tolist(), values.curve(), values.lifetimes.tolist(), strict=True)
+    return {(f"regret_episode_{episode}", x): _Point(f, count) for x, f, count in points}
 
 
 def _compare(suite: Suite, rows: Rows, shares: Sequence[Values], out: list[Points]) -> None:
@@ -430,7 +445,7 @@ def _pictures(suite: Suite, rows: Rows, figures: list[Points]) -> dict[str, byte
     for title, (metric, axis) in charts.items():
         curves: dict[str, dict[str, Figure | float | None]] = {}
         for (row, _), measured in zip(rows, figures, strict=True):
-            if metric == "questions" and row.agent in FLOORS + BOUNDS:
+            if metric == "questions" and row.agent in BASELINES + BOUNDS:
                 continue
             points = {f"{x:g}": p.figure for (n, x), p in measured.items() if n == metric and x > 0}
             shown = {x: f for x, f in points.items() if not np.isnan(f.value)}
@@ -442,7 +457,7 @@ def _pictures(suite: Suite, rows: Rows, figures: list[Points]) -> dict[str, byte
     return out
 
 
-def write_run(found: DialogueRun, folder: Path) -> dict[str, Path]:
+def write_run(result: DialogueRun, folder: Path) -> dict[str, Path]:
     """Write tables and reports into a folder and return the files by kind.
 
     Per suite ``<suite>.md``, ``<suite>.csv``, ``<suite>-paired.csv`` and pictures; one page
@@ -451,19 +466,19 @@ def write_run(found: DialogueRun, folder: Path) -> dict[str, Path]:
     from pipelines.store.files import storage_errors
 
     written = write_report(
-        found.results, folder, release=found.release, title="Shopping dialogues", stem="dialogues"
+        result.results, folder, release=result.release, title="Shopping dialogues", stem="dialogues"
     )
     record = {
-        "release": found.release,
-        "key": found.key,
-        "flagged": found.flagged,
-        "not_played": found.not_played,
-        "seconds": found.seconds,
+        "release": result.release,
+        "key": result.key,
+        "flagged": result.flagged,
+        "not_played": result.not_played,
+        "seconds": result.seconds,
     }
     with storage_errors(folder):
-        found.episodes.write_parquet(folder / FILES["episodes"])
-        found.turns.write_parquet(folder / FILES["turns"])
-        found.report.write_csv(folder / FILES["report"])
+        result.episodes.write_parquet(folder / FILES["episodes"])
+        result.turns.write_parquet(folder / FILES["turns"])
+        result.report.write_csv(folder / FILES["report"])
         # Written last: a folder with it is a finished run.
         (folder / "run.json").write_bytes(orjson.dumps(record, option=orjson.OPT_INDENT_2))
     return written | {kind: folder / name for kind, name in FILES.items()}
@@ -498,29 +513,29 @@ def read_run(folder: Path) -> DialogueRun:
         ) from error
 
 
-def checks(book: Book, found: DialogueRun) -> dict[str, tuple[bool, dict[str, Any]]]:
+def checks(world: DialogueWorld, result: DialogueRun) -> dict[str, tuple[bool, dict[str, Any]]]:
     """Whether each check of a run passed, with its figures, by name."""
-    leaked = int((found.episodes["status"] == "leaked").sum())
+    leaked = int((result.episodes["status"] == "leaked").sum())
     worth = [
         float(np.nanmean(y.max(axis=1)) - np.nanmean(y, axis=0).max())
-        for shelf in book.sets
+        for shelf in world.sets
         if len(y := shelf.y[~np.isnan(shelf.y).any(axis=1)])
     ]
     paying = float(np.mean(np.array(worth) >= MIN_WORTH))
-    overall = found.report.filter((pl.col("metric") == "regret") & (pl.col("x") == 0))
+    overall = result.report.filter((pl.col("metric") == "regret") & (pl.col("x") == 0))
     beaten = []
     bounds = {(r["figure"], r["configuration"]): r for r in overall.iter_rows(named=True)}
     for (figure, name), row in bounds.items():
         words = name.split(", ")
         if "oracle" not in words:
             continue
-        floors = [", ".join(f if w == "oracle" else w for w in words) for f in FLOORS]
-        lows = [bounds[figure, f]["low"] for f in floors if (figure, f) in bounds]
+        baselines = [", ".join(b if w == "oracle" else w for w in words) for b in BASELINES]
+        lows = [bounds[figure, b]["low"] for b in baselines if (figure, b) in bounds]
         # A row whose episodes all failed has no regret to compare.
         if row["high"] is None or any(low is None or row["high"] >= low for low in lows):
             beaten.append(f"{figure}: {name}")
     return {
-        "replies_are_readable": (not found.flagged, {"flagged": found.flagged}),
+        "replies_are_readable": (not result.flagged, {"flagged": result.flagged}),
         "no_leaks": (not leaked, {"leaked": leaked}),
         "asking_pays": (paying > 0.5, {"share_of_sets": paying, "sets": len(worth)}),
         "oracle_beats_floors": (not beaten, {"not_in": beaten}),

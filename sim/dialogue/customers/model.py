@@ -12,19 +12,22 @@ from pipelines.llm.engines import Choice
 from pipelines.llm.grammars import dialogue_text
 from pipelines.prompts import dialogue_answer_messages, dialogue_feedback_messages, one_line
 from pipelines.seeding import uniform
-from sim.dialogue._asking import DialogueModel, Fault, Journal, Prompt, seed_of
-from sim.dialogue._book import Book
+from sim.dialogue._asking import DialogueModel, Fault, Journal, Prompt, person_lines, seed_of
 from sim.dialogue._feedback import tone_of
 from sim.dialogue._leaks import LeakDetector
 from sim.dialogue._protocol import (
+    COMMENT,
+    CUSTOMER,
     LEAKED,
     NO_PREFERENCE,
     UNMATCHED,
-    Answers,
-    Questions,
-    Replies,
-    Sales,
+    Answer,
+    Comment,
+    Question,
+    Sale,
 )
+from sim.dialogue._world import DialogueWorld
+from sim.dialogue.customers.statistical import match_facet
 
 __all__ = ["ModelCustomer"]
 
@@ -44,118 +47,93 @@ _LEAKS = {
 class ModelCustomer(DialogueModel):
     """Answers and comments with a language model that plays the persona.
 
-    A facet's question is a `Choice` over its values and *no preference*; the answer is drawn from
-    the model's distribution by a hash of (seed, persona, category, facet). A question in the
-    agent's own words gets one line, which is matched to no facet. The prompt of an answer holds
-    persona, category, question and the customer's own earlier answers, never products or scores;
-    that of a feedback holds sale, regret and the three best products, and must hide the last two. A
-    reply with a leak (:class:`sim.dialogue._leaks.LeakDetector`) is asked once more, then the row
-    is `LEAKED`. Arguments are those of :class:`sim.dialogue._asking.DialogueModel`.
+    It decides before it speaks: a question about a facet, or in words that match one
+    (:func:`sim.dialogue.customers.statistical.match_facet`), is a `Choice` over the facet's values
+    and *no preference*. The answer is drawn from the model's distribution by a hash of (seed,
+    persona, category, facet), and said in the words of its value. Any other question gets one line.
+    The prompt of an answer holds persona, category, question and the customer's own earlier
+    answers, never products or scores; that of a feedback holds sale, regret and the three best
+    products, and must hide the last two. A reply with a leak
+    (:class:`sim.dialogue._leaks.LeakDetector`) is asked once more, then it is `LEAKED`. Arguments
+    are those of :class:`sim.dialogue._asking.DialogueModel`.
     """
 
     name = "model"
 
-    def open(self, book: Book, seed: int) -> None:
+    def open(self, world: DialogueWorld, seed: int) -> None:
         """Take in personas and choice sets; see :class:`sim.dialogue.Customer`."""
-        self._book, self._seed = book, seed
-        self._people = cache(self._person)
+        self._world, self._seed = world, seed
         self._leaks = cache(
-            lambda number: LeakDetector(book.sets[number].titles, book.sets[number].item_ids)
+            lambda number: LeakDetector(world.sets[number].titles, world.sets[number].item_ids)
         )
 
     def metadata(self) -> dict[str, Any]:
         """Model, prompts and sampling."""
-        return {"customer": self.name, **self.described()}
+        return {"customer": self.name, "decides_first": True, **self.described()}
 
-    def answer(self, questions: Questions) -> Answers:
-        """Answers to a batch of questions; see :class:`sim.dialogue.Customer`."""
-        n, journal = len(questions), Journal(len(questions))
-        texts = questions.text if questions.text is not None else np.full(n, None, object)
-        prompts = [self._question(questions, row, texts[row]) for row in range(n)]
-        replies = self.replies(prompts, journal)
-        value = np.full(n, UNMATCHED, np.int8)
-        words = np.full(n, None, object)
-        for (row, _), reply in replies.items():
-            if isinstance(reply, dict):
-                words[row] = reply["text"]
-                continue
-            number, person = int(questions.set[row]), int(questions.persona[row])
-            facet = int(questions.facet[row])
-            draw = uniform(
-                self._seed,
-                _DRAW,
-                self._book.persona_hashes[person],
-                self._book.set_hashes[number],
-                self._book.sets[number].facet_hashes[facet],
-            )
-            chosen = min(int(np.searchsorted(reply.cumsum(), draw, side="right")), len(reply) - 1)
-            value[row] = NO_PREFERENCE if chosen == len(reply) - 1 else chosen
-        return Answers(facet=questions.facet, value=value, text=words, **journal.fields())
-
-    def feedback(self, sales: Sales) -> Replies:
-        """Comments of one or two sentences; see :class:`sim.dialogue.Customer`."""
-        n, journal = len(sales), Journal(len(sales))
-        text = np.full(n, None, object)
-        prompts = [self._sale(sales, row) for row in range(n)]
-        for (row, _), reply in self.replies(prompts, journal).items():
-            assert isinstance(reply, dict)
-            text[row] = reply["text"]
-        return Replies(text=text, **journal.fields())
-
-    def _question(self, questions: Questions, row: int, text: str | None) -> Prompt:
-        number, person = int(questions.set[row]), int(questions.persona[row])
-        shelf, facet = self._book.sets[number], int(questions.facet[row])
-        said = questions.transcript(row)
-        closed = facet >= 0
-        question = str(text) if text is not None else shelf.facets[facet].question
-        options = self._options(number, facet) if closed else ()
-        return Prompt(
-            row,
-            "answer",
-            lambda fault: dialogue_answer_messages(
-                self._people(person), shelf.name, question, options=options, said=said, fault=fault
-            ),
-            Choice(options) if closed else dialogue_text("answer"),
-            f"dialogue/{self._book.persona_ids[person]}",
-            seed_of(questions.seeds[row], _ANSWER),
-            partial(self._leak, number, [question, *(past for past, _ in said)]),
+    async def answer(self, question: Question) -> Answer:
+        """Decide on a value, or say a line; see :class:`sim.dialogue.Customer`."""
+        journal, number, facet = Journal(), question.dialogue.set, question.facet
+        shelf = self._world.sets[number]
+        if facet < 0 and question.text is not None:
+            facet = match_facet(question.text, shelf)
+        text = shelf.facets[facet].question if question.text is None else question.text
+        prompt = partial(
+            dialogue_answer_messages,
+            person_lines(self._world, question.persona),
+            shelf.name,
+            text,
+            said=question.dialogue.transcript,
         )
-
-    def _sale(self, sales: Sales, row: int) -> Prompt:
-        number, person = int(sales.set[row]), int(sales.persona[row])
-        shelf, product = self._book.sets[number], int(sales.product[row])
-        y = sales.y[row, : len(shelf)]
-        regret = float(y.max() - y[product])
-        top = [shelf.titles[p] for p in np.argsort(-y, kind="stable")[:_TOP]]
-        said = sales.transcript(row)
-        return Prompt(
-            row,
-            "feedback",
-            lambda fault: dialogue_feedback_messages(
-                self._people(person),
-                shelf.name,
-                shelf.titles[product],
-                regret,
-                int(tone_of(regret)),
-                top,
-                said=said,
-                fault=fault,
-            ),
-            dialogue_text("feedback"),
-            f"dialogue/{self._book.persona_ids[person]}",
-            seed_of(sales.seeds[row], _FEEDBACK),
-            partial(self._leak, number, [shelf.titles[product], *(past for past, _ in said)]),
+        group = f"dialogue/{self._world.persona_ids[question.persona]}"
+        if facet < 0:
+            heard = [text, *(past for past, _ in question.dialogue.transcript)]
+            seed = seed_of(question.dialogue.seed(CUSTOMER), _ANSWER)
+            captures = await self.reply(
+                Prompt(
+                    lambda fault: prompt(fault=fault), dialogue_text("answer"), group, seed,
+                    partial(self._leak, number, heard),
+                ),
+                journal,
+            )  # fmt: skip
+            words = None if captures is None else captures["text"]
+            return Answer(text=words, **journal.fields())
+        options = (*map(one_line, shelf.facets[facet].values), _NO_PREFERENCE)
+        shares = await self.reply(
+            Prompt(lambda fault: prompt(options=options, fault=fault), Choice(options), group),
+            journal,
         )
+        value = UNMATCHED
+        if shares is not None:
+            persona = self._world.persona_hashes[question.persona]
+            keys = (persona, self._world.set_hashes[number], shelf.facet_hashes[facet])
+            drawn = uniform(self._seed, _DRAW, *keys)
+            value = min(int(np.searchsorted(shares.cumsum(), drawn, side="right")), len(shares) - 1)
+            value = NO_PREFERENCE if value == len(shares) - 1 else value
+        return Answer(facet=facet, value=value, **journal.fields())
 
-    def _options(self, number: int, facet: int) -> tuple[str, ...]:
-        values = self._book.sets[number].facets[facet].values
-        return (*map(one_line, values), _NO_PREFERENCE)
+    async def feedback(self, sale: Sale) -> Comment:
+        """Comment in one or two sentences; see :class:`sim.dialogue.Customer`."""
+        journal, number = Journal(), sale.dialogue.set
+        shelf, said = self._world.sets[number], sale.dialogue.transcript
+        title, regret = shelf.titles[sale.product], float(sale.y.max() - sale.y[sale.product])
+        top = [shelf.titles[product] for product in np.argsort(-sale.y, kind="stable")[:_TOP]]
+        person = person_lines(self._world, sale.persona)
+        captures = await self.reply(
+            Prompt(
+                lambda fault: dialogue_feedback_messages(
+                    person, shelf.name, title, regret, int(tone_of(regret)), top,
+                    said=said, fault=fault,
+                ),
+                dialogue_text("feedback"),
+                f"dialogue/{self._world.persona_ids[sale.persona]}",
+                seed_of(sale.dialogue.seed(COMMENT, 0), _FEEDBACK),
+                partial(self._leak, number, [title, *(past for past, _ in said)]),
+            ),
+            journal,
+        )  # fmt: skip
+        return Comment(text=None if captures is None else captures["text"], **journal.fields())
 
     def _leak(self, number: int, said: Sequence[str], captures: dict[str, str]) -> Fault | None:
         kind = self._leaks(number).find(captures["text"], said=said)
         return None if kind is None else (LEAKED, _LEAKS[kind])
-
-    def _person(self, person: int) -> list[tuple[str, str]]:
-        stated = self._book.attributes[person]
-        facts = [(name.replace("_", " ").capitalize(), value) for name, value in stated.items()]
-        return [*facts, ("Who this is", self._book.descriptions[person])]
