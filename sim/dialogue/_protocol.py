@@ -199,6 +199,11 @@ class Dialogue:
         """Whether a recommendation is not allowed yet."""
         return len(self.turns) < self.must_ask
 
+    def may_ask(self, limit: int | None) -> bool:
+        """Whether questions are left, of those at most that the agent allows itself (None: any)."""
+        allowed = limit is None or len(self.turns) < limit
+        return self.questions_left > 0 and (self.forced or allowed)
+
     @property
     def transcript(self) -> list[tuple[str, str]]:
         """Questions and answers in words."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,11 @@ from sim.dialogue._protocol import (
     Action,
     Agent,
     Customer,
-    Dialogue,
     Feedback,
+    PastEpisode,
 )
 from sim.dialogue._shop import Episode, run_dialogues, shop
-from sim.dialogue._world import MIN_BEST, DialogueWorld
+from sim.dialogue._world import MIN_BEST, DialogueWorld, Ints
 
 #: Bumped whenever the same world and settings give other episodes.
 CODE_VERSION = "4"
@@ -155,19 +156,22 @@ def play(
     frames: list[tuple[pl.DataFrame, pl.DataFrame | None]] = []
     for start in range(0, len(lifetimes), block):
         rows = range(start, min(start + block, len(lifetimes)))
-        key = _key([run, keep_turns, lifetimes.seeds[rows.start : rows.stop].tolist()])
+        key = _key([run, keep_turns, lifetimes.seeds[rows].tolist()])
         stored = _stored(cache, key, keep_turns=keep_turns)
         if stored is None:
             if not opened:
                 agent.open(world if agent.privileged else world.disclosed(), seed)
                 customer.open(world, seed)
                 opened = True
-            begin = _beginnings(world, lifetimes, rows, agent, options, seed)
+            orders = [
+                product_order(world, lifetimes.seeds[rows], n, lifetimes.sets[rows, n])
+                for n in range(lifetimes.episodes)
+            ]
+            live = partial(_live, world, lifetimes, agent, customer, options, seed)
             played = [
                 episode
                 for lifetime in run_dialogues(
-                    _live(begin, row, lifetimes.episodes, agent, customer, options)
-                    for row in range(len(rows))
+                    live(row, [order[place] for order in orders]) for place, row in enumerate(rows)
                 )
                 for episode in lifetime
             ]
@@ -212,57 +216,28 @@ def _key(value: Any) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-def _beginnings(
+async def _live(
     world: DialogueWorld,
     lifetimes: Lifetimes,
-    rows: range,
-    agent: Agent,
-    options: Options,
-    seed: int,
-) -> Callable[[int, int], Episode]:
-    """A function that begins an episode, given a row of the block and an episode's number."""
-    seeds, sets, personas, customers = (
-        values[rows.start : rows.stop]
-        for values in (lifetimes.seeds, lifetimes.sets, lifetimes.personas, lifetimes.customers)
-    )
-    orders = [
-        product_order(world, seeds, number, sets[:, number]) for number in range(sets.shape[1])
-    ]
-
-    def begin(row: int, number: int) -> Episode:
-        chosen, persona = int(sets[row, number]), int(personas[row, number])
-        shelf = world.sets[chosen]
-        dialogue = Dialogue(
-            chosen,
-            int(customers[row, number]),
-            orders[number][row, : len(shelf)],
-            lifetime=int(seeds[row]),
-            episode=number,
-            run=seed,
-            max_questions=options.max_questions,
-            must_ask=options.must_ask,
-            persona=persona if agent.privileged else None,
-        )
-        return Episode(dialogue, shelf, persona, shelf.y[persona])
-
-    return begin
-
-
-async def _live(
-    begin: Callable[[int, int], Episode],
-    row: int,
-    episodes: int,
     agent: Agent,
     customer: Customer,
     options: Options,
+    seed: int,
+    row: int,
+    orders: list[Ints],
 ) -> list[Episode]:
     """Play the episodes of a lifetime one after the other."""
     played: list[Episode] = []
     memory: dict[str, Any] = {}
-    past: list[Any] = []
-    for number in range(episodes):
-        episode = begin(row, number)
-        episode.dialogue.memory, episode.dialogue.past = memory, past[:]
+    past: list[PastEpisode] = []
+    for number, order in enumerate(orders):
+        episode = Episode.begin(
+            world, lifetimes, row, number, order,
+            run=seed, max_questions=options.max_questions, must_ask=options.must_ask,
+            memory=memory, past=past[:],
+        )  # fmt: skip
+        if agent.privileged:
+            episode.dialogue.persona = episode.persona
         probed = number + 1 in options.probes
         await shop(episode, agent, customer, options.feedback, probed=probed)
         played.append(episode)

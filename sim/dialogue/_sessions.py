@@ -208,19 +208,10 @@ class Session:
 
     def _begin(self, number: int) -> Episode:
         life = self._lifetime
-        chosen, persona = int(life.sets[0, number]), int(life.personas[0, number])
-        shelf = self.world.sets[chosen]
         # A policy could remember a few orders.
-        order = product_order(self.world, life.seeds, number, life.sets[:, number], orders=None)[0]
-        dialogue = Dialogue(
-            chosen,
-            int(life.customers[0, number]),
-            order[: len(shelf)],
-            lifetime=self.seed,
-            episode=number,
-            max_questions=self.rules.max_questions,
-        )
-        return Episode(dialogue, shelf, persona, shelf.y[persona])
+        orders = product_order(self.world, life.seeds, number, life.sets[:, number], orders=None)
+        limit = self.rules.max_questions
+        return Episode.begin(self.world, life, 0, number, orders[0], max_questions=limit)
 
 
 def advance(sessions: Sequence[Session], actions: Sequence[Action]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from sim._scheduler import run_all
 from sim.dialogue._feedback import stars_of
+from sim.dialogue._lifetimes import Lifetimes
 from sim.dialogue._protocol import (
     FAILED,
     OK,
@@ -28,7 +29,7 @@ from sim.dialogue._protocol import (
     Sale,
     Turn,
 )
-from sim.dialogue._world import ChoiceSet, Floats
+from sim.dialogue._world import ChoiceSet, DialogueWorld, Floats, Ints
 
 T = TypeVar("T")
 
@@ -54,6 +55,29 @@ class Episode:
     #: Tokens of both sides, and most past episodes that a prompt left out (counts).
     tokens: int = 0
     forgotten: int = 0
+
+    @classmethod
+    def begin(
+        cls,
+        world: DialogueWorld,
+        lifetimes: Lifetimes,
+        row: int,
+        number: int,
+        order: Ints,
+        **options: Any,
+    ) -> Episode:
+        """Begin an episode of a lifetime; options are fields of :class:`Dialogue`."""
+        chosen, persona = int(lifetimes.sets[row, number]), int(lifetimes.personas[row, number])
+        shelf = world.sets[chosen]
+        dialogue = Dialogue(
+            chosen,
+            int(lifetimes.customers[row, number]),
+            order[: len(shelf)],
+            lifetime=int(lifetimes.seeds[row]),
+            episode=number,
+            **options,
+        )
+        return cls(dialogue, shelf, persona, shelf.y[persona])
 
     @cached_property
     def best(self) -> np.float32:

@@ -94,7 +94,7 @@ class BeliefAgent:
         product = self.sell(table, w, dialogue)
         expected_regret, *confidences = table.expected(w, product).tolist()
         facet = -1
-        if table.facets and dialogue.questions_left > 0 and self._goes_on(dialogue):
+        if table.facets and dialogue.may_ask(self._questions):
             free = ~np.isin(np.arange(table.facets), list(dialogue.asked))
             scores = np.round(self.scores(table, w, free, dialogue), 3)
             scores = np.where(free, scores, -np.inf)
@@ -129,10 +129,6 @@ class BeliefAgent:
         """The product with the highest expected score, as a number of the choice set."""
         return int(np.round(table.scores(w), 3).argmax())
 
-    def _goes_on(self, dialogue: Dialogue) -> bool:
-        """Whether it must ask, or may by its number of questions."""
-        return dialogue.forced or self._questions is None or len(dialogue.turns) < self._questions
-
     def _belief(self, dialogue: Dialogue) -> tuple[SetBelief, Floats]:
         """Tables of the choice set, and the weights after the answers."""
         table = self._types.tables(dialogue.set)
@@ -162,7 +158,7 @@ class BaseAgent(BeliefAgent):
     async def act(self, dialogue: Dialogue) -> Action:
         """Ask about a facet by hash of the turn; the belief is computed for sales alone."""
         facets = len(self._world.sets[dialogue.set].facets)
-        if facets and dialogue.questions_left > 0 and self._goes_on(dialogue):
+        if facets and dialogue.may_ask(self._questions):
             drawn = uniform(dialogue.seed(), _FACET, np.arange(facets))
             drawn[list(dialogue.asked)] = -1.0
             facet = int(drawn.argmax())

@@ -99,7 +99,7 @@ class LinearAgent:
         mean, root = self._posterior(dialogue)
         product = int(np.round(self._products(dialogue.set) @ mean, 6).argmax())
         facet, columns = -1, self._columns(dialogue.set)
-        if len(columns) and dialogue.questions_left > 0 and self._goes_on(dialogue):
+        if len(columns) and dialogue.may_ask(self._questions):
             # A value that is no feature has nothing to be learned of.
             spread = np.where(columns >= 0, 1.0 - (root[:, columns] ** 2).sum(axis=0), 0.0)
             worst = np.round(np.maximum.reduceat(spread, self._sets[dialogue.set].starts), 6)
@@ -123,9 +123,6 @@ class LinearAgent:
         elif last is not None:
             customers, total = last.customers + 1, last.total + mean
         dialogue.memory[_MEMORY] = Weights(dialogue.customer, customers, mean, root, total)
-
-    def _goes_on(self, dialogue: Dialogue) -> bool:
-        return dialogue.forced or self._questions is None or len(dialogue.turns) < self._questions
 
     def _posterior(self, dialogue: Dialogue) -> tuple[Doubles, Doubles]:
         """Mean, of shape (weights,), and R, of shape (observations, weights).
