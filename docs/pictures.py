@@ -19,7 +19,7 @@ from pipelines.figures import BLUE, ORANGE
 from pipelines.packaged import SAMPLE_HOME
 from sim import open_release as sim_release
 from sim.agents import AgentWorld, open_brain, visit
-from sim.dialogue import Book, Lifetimes, open_agent, play
+from sim.dialogue import DialogueWorld, Lifetimes, open_agent, play
 from sim.dialogue.suites import configured_customer
 from sim.environment import World
 from understudy import open_recommender, open_release
@@ -140,8 +140,8 @@ def rating() -> str:
 
 def shelf() -> str:
     """A choice set: products of a category, as two customers score them."""
-    book = Book.open(sim_release("products", home=SAMPLE_HOME))
-    chosen = next(s for s in book.sets if np.isfinite(s.y).all())
+    world = DialogueWorld.open(sim_release("products", home=SAMPLE_HOME))
+    chosen = next(s for s in world.sets if np.isfinite(s.y).all())
     spread = np.corrcoef(chosen.y)
     first, second = np.unravel_index(int(np.argmin(spread)), spread.shape)
     order = np.argsort(-chosen.y[first], kind="stable")[:8]
@@ -164,11 +164,11 @@ def shelf() -> str:
 
 def dialogue() -> str:
     """A dialogue: questions, answers, and the regret after each question."""
-    book = Book.open(sim_release("products", home=SAMPLE_HOME))
+    world = DialogueWorld.open(sim_release("products", home=SAMPLE_HOME))
     settings = Settings()
-    lifetimes = Lifetimes.draw(book, range(6), episodes=1, min_best=settings.dialogue.min_best)
+    lifetimes = Lifetimes.draw(world, range(6), episodes=1, min_best=settings.dialogue.min_best)
     played = play(
-        book, lifetimes, open_agent("linear", settings=settings),
+        world, lifetimes, open_agent("linear", settings=settings),
         configured_customer("statistical", settings), max_questions=6, probes=(1,),
     )  # fmt: skip
     assert played.turns is not None
@@ -178,7 +178,7 @@ def dialogue() -> str:
     end = ends.row(0, named=True)
     keys = ("run", "seed", "episode")
     turns = played.turns.filter(*(pl.col(key) == end[key] for key in keys)).sort("turn", "role")
-    shelf = next(s for s in book.sets if s.category_id == end["category_id"])
+    shelf = next(s for s in world.sets if s.category_id == end["category_id"])
     title = f"{shelf.name}: what an agent asks, and what not knowing would cost"
     out, top = [_text(20, 30, title, size=17, weight="bold")], 50
     for turn in turns.iter_rows(named=True):

@@ -30,7 +30,7 @@ AGENTS_VERSION = "6"
 #: Raised with `sim.experiments.CODE_VERSION`.
 EXPERIMENTS_VERSION = "4"
 #: Raised with `sim.dialogue` CODE_VERSION and with the figures of its report.
-DIALOGUES_VERSION = "1"
+DIALOGUES_VERSION = "2"
 #: Brains whose visits depend on nothing but the release and the configuration.
 _OWN_BRAINS = ("statistical", "random", "always")
 
@@ -445,9 +445,9 @@ def dialogues_stage(
             from sim import Release, dialogue
             from sim.dialogue import suites as dialogue_suites
 
-            book = dialogue.Book.open(Release(stored))
+            world = dialogue.DialogueWorld.open(Release(stored))
             context = dialogue_suites.DialogueContext(
-                book,
+                world,
                 settings,
                 store.home,
                 customer=customer,
@@ -466,7 +466,7 @@ def dialogues_stage(
             )
             report.checks += [
                 CheckRecord(name, passed, "warn", details=details)
-                for name, (passed, details) in dialogue_suites.checks(book, result).items()
+                for name, (passed, details) in dialogue_suites.checks(world, result).items()
             ]
             stats = {"release": result.release, "flagged": result.flagged}
             for dataset, frame in zip(

@@ -27,7 +27,7 @@ from pipelines.store import Release, Store
 from sim import open_release
 from sim.agents import AgentWorld, open_brain, visit
 from sim.dialogue import Lifetimes, open_agent, open_customer, play
-from sim.dialogue.testing import sample_book
+from sim.dialogue.testing import sample_world
 from sim.environment import RecommendationEnv
 from sim.recommenders import open_recommender
 
@@ -155,8 +155,8 @@ def test_ways_of_a_rating_lead_through_few_modules(spine: Spine, tmp_path: Path)
 
 
 def test_dialogue_ends_with_a_recommendation() -> None:
-    book = sample_book(personas=20, sets=14)
-    lifetimes = Lifetimes.draw(book, range(2), setting="customer", episodes=2)
-    played = play(book, lifetimes, open_agent("dp"), open_customer("statistical"))
+    world = sample_world(personas=20, sets=14)
+    lifetimes = Lifetimes.draw(world, range(2), setting="customer", episodes=2)
+    played = play(world, lifetimes, open_agent("dp"), open_customer("statistical"))
     assert played.episodes.height == 4
     assert played.episodes["regret"].min() >= 0

@@ -32,7 +32,7 @@ OK = "ok"
 MAX_CLICKS = 2
 
 Kind = Literal["judge", "decide", "reflect", "interview", "classify"]
-#: Methods of a brain, in the order in which a wave of questions is answered.
+#: Methods of a brain.
 KINDS: tuple[Kind, ...] = ("judge", "decide", "reflect", "interview", "classify")
 
 

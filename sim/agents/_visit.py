@@ -1,8 +1,8 @@
 """A visit: one person sees pages, watches, rates, feels, decides and remembers.
 
 :func:`browse` is a coroutine that awaits what it asks a brain. :func:`play` runs the coroutines of
-many agents at once: in each wave it gathers their questions and puts those of one kind to the
-brain in one batch.
+many agents at once: it gathers their questions and puts those of one kind to the brain in one
+batch.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 
 from pipelines.errors import ContractError, UnderstudyError
 from pipelines.progress import advance
+from sim._scheduler import run_all
 from sim.agents._protocol import (
     CLICK,
     EXIT,
-    KINDS,
     MAX_CLICKS,
     NEXT,
     OK,
@@ -288,7 +288,7 @@ def _unwatched(visit: Visit, pages: Pages, page: int) -> tuple[int, ...]:
 def play(brain: Brain, coroutines: Iterable[Coroutine[Question, Reply | None, T]]) -> list[T]:
     """Run coroutines to their end and return their results, in order.
 
-    Every wave puts the pending questions of all of them to the brain, one call per kind.
+    Pending questions of one kind are put to the brain in one call (:mod:`sim._scheduler`).
 
     Raises
     ------
@@ -297,28 +297,12 @@ def play(brain: Brain, coroutines: Iterable[Coroutine[Question, Reply | None, T]
     EngineError
         If a model run as a whole failed.
     """
-    running = list(coroutines)
-    results: list[Any] = [None] * len(running)
-    waiting: list[tuple[int, Question]] = []
 
-    def go_on(place: int, reply: Reply | None) -> None:
-        try:
-            waiting.append((place, running[place].send(reply)))
-        except StopIteration as end:
-            results[place] = end.value
+    def answer(kind: Kind, questions: list[Question]) -> list[Reply]:
+        advance(f"{kind}: {len(questions):,} agents")
+        return _replies(brain, kind, questions)
 
-    for place in range(len(running)):
-        go_on(place, None)
-    while waiting:
-        wave, waiting = waiting, []
-        for kind in KINDS:
-            batch = [(place, question) for place, question in wave if question.kind == kind]
-            if batch:
-                advance(f"{kind}: {len(batch):,} agents")
-                replies = _replies(brain, kind, [question for _, question in batch])
-                for (place, _), reply in zip(batch, replies, strict=True):
-                    go_on(place, reply)
-    return results
+    return run_all(coroutines, lambda question: question.kind, answer)
 
 
 _REPLIES = {"judge": Judgement, "decide": Decision, "reflect": Reflection, "interview": Interview}

@@ -6,7 +6,6 @@ Recommendations" (sections 3-5).
 
 from typing import TYPE_CHECKING, Any
 
-from sim.dialogue._book import SPLITS, Book, ChoiceSet, Facet
 from sim.dialogue._lifetimes import CELLS, SETTINGS, Cell, Lifetimes, Setting
 from sim.dialogue._protocol import (
     CONFIDENCES,
@@ -17,27 +16,29 @@ from sim.dialogue._protocol import (
     OK,
     STATUSES,
     UNMATCHED,
-    Actions,
+    Action,
     Agent,
-    Answers,
+    Answer,
+    Batched,
+    Comment,
     Customer,
+    Dialogue,
     Feedback,
-    Outcomes,
+    Outcome,
     PastEpisode,
-    Questions,
-    Replies,
-    Sales,
-    Views,
+    Question,
+    Sale,
+    Turn,
 )
 from sim.dialogue._run import BLOCK, Played, play
-from sim.dialogue._sessions import MAX_FACETS, Rules, Sessions
+from sim.dialogue._sessions import MAX_FACETS, Rules, Session
+from sim.dialogue._world import SPLITS, ChoiceSet, DialogueWorld, Facet
 from sim.dialogue.agents import AGENTS, agent, open_agent
 from sim.dialogue.customers import CUSTOMERS, customer, open_customer
 from sim.dialogue.tools import ShoppingTools, tasks
 
 if TYPE_CHECKING:
-    from sim.dialogue._env import DialogueEnv
-    from sim.dialogue._vector import DialogueVectorEnv
+    from sim.dialogue._env import DialogueEnv, DialogueVectorEnv
 
 __all__ = [
     "AGENTS",
@@ -55,29 +56,31 @@ __all__ = [
     "SPLITS",
     "STATUSES",
     "UNMATCHED",
-    "Actions",
+    "Action",
     "Agent",
-    "Answers",
-    "Book",
+    "Answer",
+    "Batched",
     "Cell",
     "ChoiceSet",
+    "Comment",
     "Customer",
+    "Dialogue",
     "DialogueEnv",
     "DialogueVectorEnv",
+    "DialogueWorld",
     "Facet",
     "Feedback",
     "Lifetimes",
-    "Outcomes",
+    "Outcome",
     "PastEpisode",
     "Played",
-    "Questions",
-    "Replies",
+    "Question",
     "Rules",
-    "Sales",
-    "Sessions",
+    "Sale",
+    "Session",
     "Setting",
     "ShoppingTools",
-    "Views",
+    "Turn",
     "agent",
     "customer",
     "open_agent",
@@ -87,7 +90,7 @@ __all__ = [
 ]
 
 #: Environments need gymnasium and the packages of raters, which running dialogues does not.
-_LAZY = {"DialogueEnv": "_env", "DialogueVectorEnv": "_vector"}
+_LAZY = {"DialogueEnv": "_env", "DialogueVectorEnv": "_env"}
 
 
 def __getattr__(name: str) -> Any:

@@ -6,13 +6,14 @@ facets of a choice set are laid out as columns: for each facet its values, then 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from pipelines.errors import ConfigError
-from sim.dialogue._book import ChoiceSet, Floats, Ints
-from sim.dialogue._protocol import UNMATCHED, Codes
+from sim.dialogue._protocol import UNMATCHED, Turn
+from sim.dialogue._world import ChoiceSet, Floats, Ints
 
 
 def answer_columns(shelf: ChoiceSet) -> Ints:
@@ -20,14 +21,14 @@ def answer_columns(shelf: ChoiceSet) -> Ints:
     return np.concatenate([[0], np.cumsum(shelf.widths + 1)])
 
 
-def columns_of(shelf: ChoiceSet, facets: Ints, answers: Codes | Ints) -> Ints:
-    """Columns of answers, -1 where a question has no facet or its answer no value."""
-    answered = (facets >= 0) & (answers != UNMATCHED)
-    if not len(shelf.facets):
-        return np.full(facets.shape, -1)
-    facet = np.where(answered, facets, 0)
-    value = np.where(answers >= 0, answers, shelf.widths[facet])
-    return np.where(answered, answer_columns(shelf)[facet] + value, -1)
+def columns_of(shelf: ChoiceSet, turns: Sequence[Turn]) -> list[int]:
+    """Distinct columns of the answers in a dialogue; none of an answer without a facet or value."""
+    first, columns = answer_columns(shelf), []
+    for answer in (turn.answer for turn in turns):
+        if answer.facet >= 0 and answer.value != UNMATCHED:
+            value = answer.value if answer.value >= 0 else shelf.widths[answer.facet]
+            columns.append(int(first[answer.facet] + value))
+    return list(dict.fromkeys(columns))
 
 
 def value_means(shelf: ChoiceSet, y: Floats) -> Floats:

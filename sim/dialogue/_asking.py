@@ -1,62 +1,62 @@
-"""Prompts to a language model that are asked once more where the reply can't be used."""
+"""Prompts of dialogues to a language model, asked once more where a reply can't be used."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from pipelines.llm.engines import Answer, Choice, Constraint, Message, Request, Sampling
+from pipelines.llm.engines import Answer, Choice, Message, Request, Sampling
 from pipelines.llm.grammars import Grammar
 from pipelines.llm.session import ModelSession
 from pipelines.prompts import DIALOGUE_PROMPT_VERSION, dialogue_prompt_digest
 from pipelines.seeding import combine
-from sim.dialogue._protocol import FAILED, OK
+from sim.dialogue._protocol import FAILED, OK, Batched
+from sim.dialogue._world import DialogueWorld
 
 #: Seeds that every server takes: 31 bits.
 _SEED_BITS = 0x7FFF_FFFF
 _UNREADABLE = "it was not in the form that was asked for"
 
 #: A status other than `OK`, and the fault in words.
-Fault = tuple[int, str]
+Fault = tuple[str, str]
+#: Captures of a grammar by name, or a distribution over the options of a choice.
+Captures = dict[str, str]
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt about one row of a batch."""
+    """A prompt of one dialogue."""
 
-    #: Row of the batch, and the purpose of the prompt, unique within the row.
-    row: int
-    name: str
     #: Rendered conversation, given the fault of the last reply or None.
     messages: Callable[[str | None], tuple[Message, ...]]
     #: Grammar of the reply, or options whose distribution is read.
     constraint: Grammar | Choice
-    #: Group of the request.
+    #: Prompts of a group begin alike.
     group: str
-    seed: int
+    seed: int = 0
     #: Check of a text's captures: a fault, or None.
-    fault: Callable[[dict[str, str]], Fault | None] = lambda _: None
+    fault: Callable[[Captures], Fault | None] = lambda _: None
 
 
 class Journal:
-    """Statuses, answer keys and tokens of a batch while its replies come in."""
+    """Status, answer keys and tokens of a reply while prompts are answered for it."""
 
-    def __init__(self, n: int) -> None:
-        self.status = np.full(n, OK, np.int8)
-        self.tokens = np.zeros(n, np.int64)
-        self._keys: list[dict[str, None]] = [{} for _ in range(n)]
+    def __init__(self) -> None:
+        self.status = OK
+        self.tokens = 0
+        self._keys: dict[str, None] = {}
 
-    def called(self, row: int, key: str, answer: Answer) -> None:
+    def count(self, key: str, answer: Answer) -> None:
         """Count an answer, whatever its status."""
-        self._keys[row][key] = None
-        self.tokens[row] += answer.prompt_tokens + answer.completion_tokens
+        self._keys[key] = None
+        self.tokens += answer.prompt_tokens + answer.completion_tokens
 
     def fields(self) -> dict[str, Any]:
-        """The fields of actions, answers and replies; keys in the order of asking."""
-        keys = np.array([",".join(row_keys) or None for row_keys in self._keys], object)
+        """The fields of all replies; keys in the order of asking."""
+        keys = ",".join(self._keys) or None
         return {"status": self.status, "answer_key": keys, "tokens": self.tokens}
 
 
@@ -93,63 +93,64 @@ class DialogueModel(ModelSession):
             "repetition_penalty": self._texts.repetition_penalty,
         }
 
-    def replies(
-        self, prompts: Iterable[Prompt], journal: Journal
-    ) -> dict[tuple[int, str], dict[str, str] | np.ndarray]:
-        """Captures or distributions by row and name.
+    async def reply(self, prompt: Prompt, journal: Journal) -> Any:
+        """Captures or a distribution; None where two replies could not be used."""
+        return (await self.replies([prompt], journal))[0]
+
+    async def replies(self, prompts: Sequence[Prompt], journal: Journal) -> list[Any]:
+        """Captures or distributions of prompts that are asked together.
 
         A prompt whose reply can't be used is asked once more, with the fault named. After a second
-        fault it has no entry, and its row takes the status of that fault.
+        fault its reply is None, and the journal takes the status of that fault.
         """
-        replies: dict[tuple[int, str], dict[str, str] | np.ndarray] = {}
-        waiting: list[tuple[Prompt, str | None]] = [(prompt, None) for prompt in prompts]
-        for again in (False, True):
-            faults: dict[tuple[int, str], Fault] = {}
-            for prompt, key, answer in self._answered(waiting):
-                journal.called(prompt.row, key, answer)
-                reply, fault = _read(prompt, answer)
-                if reply is not None:
-                    replies[prompt.row, prompt.name] = reply
-                else:
-                    faults[prompt.row, prompt.name] = fault
-            waiting = [
-                (prompt, faults[prompt.row, prompt.name][1])
-                for prompt, _ in waiting
-                if (prompt.row, prompt.name) in faults
-            ]
-            if again:
-                for prompt, _ in waiting:
-                    journal.status[prompt.row] = faults[prompt.row, prompt.name][0]
+        replies: list[Any] = [None] * len(prompts)
+        faults: dict[int, Fault | None] = dict.fromkeys(range(len(prompts)))
+        for _ in range(2):
+            asked_again = [(prompts[n], fault) for n, fault in faults.items()]
+            answers = await Batched(self._answered, asked_again) if asked_again else []
+            repeated: dict[int, Fault | None] = {}
+            for n, (key, answer) in zip(faults, answers, strict=True):
+                journal.count(key, answer)
+                replies[n], fault = _read(prompts[n], answer)
+                if fault is not None:
+                    repeated[n] = fault
+            faults = repeated
+        for fault in faults.values():
+            assert fault is not None
+            journal.status = fault[0]
         return replies
 
     def _answered(
-        self, prompts: Sequence[tuple[Prompt, str | None]]
-    ) -> list[tuple[Prompt, str, Answer]]:
-        """Answers in the order of the prompts, whatever the order of arrival."""
+        self, dialogues: list[list[tuple[Prompt, Fault | None]]]
+    ) -> list[list[tuple[str, Answer]]]:
+        """Keys and answers of the prompts of many dialogues, in order."""
+        prompts = [
+            (n, place, prompt, fault)
+            for n, dialogue in enumerate(dialogues)
+            for place, (prompt, fault) in enumerate(dialogue)
+        ]
+        # Requests of a group follow each other: they begin alike.
+        prompts.sort(key=lambda row: row[2].group)
+        requests = (self._request(prompt, fault, (n, place)) for n, place, prompt, fault in prompts)
+        answers = {request.tag: (key, answer) for request, key, answer in self._ask(requests)}
+        return [
+            [answers[n, place] for place in range(len(dialogue))]
+            for n, dialogue in enumerate(dialogues)
+        ]
 
-        def sent() -> Iterator[Request]:
-            # Requests of a group follow each other: they begin alike.
-            order = sorted(range(len(prompts)), key=lambda n: (prompts[n][0].group, n))
-            for n in order:
-                prompt, fault = prompts[n]
-                constraint: Constraint
-                if isinstance(prompt.constraint, Choice):
-                    constraint, seed = prompt.constraint, 0
-                    sampling = Sampling(1.0, max_tokens=1)
-                else:
-                    constraint, seed = prompt.constraint.constraint, prompt.seed
-                    sampling = replace(self._texts, max_tokens=self.longest(prompt.constraint))
-                yield Request(
-                    prompt.messages(fault),
-                    constraint=constraint,
-                    sampling=sampling,
-                    seed=seed,
-                    group=prompt.group,
-                    tag=n,
-                )
-
-        rows = sorted(self._ask(sent()), key=lambda row: int(row[0].tag))
-        return [(prompts[request.tag][0], key, answer) for request, key, answer in rows]
+    def _request(self, prompt: Prompt, fault: Fault | None, tag: Any) -> Request:
+        sampling, seed, constraint = Sampling(1.0, max_tokens=1), 0, prompt.constraint
+        if isinstance(constraint, Grammar):
+            sampling = replace(self._texts, max_tokens=self.longest(constraint))
+            seed, constraint = prompt.seed, constraint.constraint
+        return Request(
+            prompt.messages(None if fault is None else fault[1]),
+            constraint=constraint,
+            sampling=sampling,
+            seed=seed,
+            group=prompt.group,
+            tag=tag,
+        )
 
 
 def seed_of(*keys: Any) -> int:
@@ -157,7 +158,16 @@ def seed_of(*keys: Any) -> int:
     return int(combine(*keys)) & _SEED_BITS
 
 
-def _read(prompt: Prompt, answer: Answer) -> tuple[dict[str, str] | np.ndarray | None, Fault]:
+def person_lines(world: DialogueWorld, persona: int) -> list[tuple[str, str]]:
+    """Labels and values of a persona: stated attributes, and the description."""
+    stated = [
+        (name.replace("_", " ").capitalize(), value)
+        for name, value in world.attributes[persona].items()
+    ]
+    return [*stated, ("Who this is", world.descriptions[persona])]
+
+
+def _read(prompt: Prompt, answer: Answer) -> tuple[Any, Fault | None]:
     """The reply, or None and its fault."""
     if answer.status != "ok":
         return None, (FAILED, f"{answer.status}: {answer.detail}"[:160])
@@ -165,9 +175,9 @@ def _read(prompt: Prompt, answer: Answer) -> tuple[dict[str, str] | np.ndarray |
         shares = np.asarray(answer.probabilities or (), np.float64)
         if len(shares) != len(prompt.constraint.options) or not shares.sum() > 0:
             return None, (FAILED, "there is no distribution over the answers")
-        return shares / shares.sum(), (OK, "")
+        return shares / shares.sum(), None
     captures = prompt.constraint.parse(answer.text or "")
     if captures is None:
         return None, (FAILED, _UNREADABLE)
     fault = prompt.fault(captures)
-    return (captures, (OK, "")) if fault is None else (None, fault)
+    return (captures, None) if fault is None else (None, fault)

@@ -1,9 +1,8 @@
-"""The environment: ask a customer about facets, then recommend a product."""
+"""The environment: ask a customer about facets, then recommend a product; and its vector form."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
@@ -12,74 +11,61 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
+from gymnasium.utils import seeding
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
 
 from pipelines.errors import ConfigError
 from sim._release import Release, open_release
-from sim.dialogue._book import Book, Ints
 from sim.dialogue._lifetimes import Cell, Setting
-from sim.dialogue._protocol import MAX_QUESTIONS, Customer, Feedback
-from sim.dialogue._sessions import MAX_FACETS, MAX_PRODUCTS, NOT_ASKED, Rules, Sessions, Sold
-from sim.dialogue.customers import open_customer
-from sim.environment import check_arguments, check_keys, supported_render_mode
+from sim.dialogue._protocol import MAX_QUESTIONS, Action, Customer, Feedback
+from sim.dialogue._sessions import (
+    MAX_FACETS,
+    MAX_PRODUCTS,
+    NOT_ASKED,
+    Rules,
+    Session,
+    advance,
+    opened,
+)
+from sim.dialogue._world import DialogueWorld
+from sim.environment import check_arguments, check_keys, seeds_of, supported_render_mode
 
 Observation: TypeAlias = "dict[str, Any]"
 
 #: Number of actions: a question per facet, then a recommendation per product.
 ACTIONS = MAX_FACETS + MAX_PRODUCTS
-_ONE = np.zeros(1, np.int64)
-_MASKS = np.array(["asked", "wasted", "sold", "unsold"], dtype=object)
-_ASKED, _WASTED, _SOLD, _UNSOLD = range(4)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Results of a step, one per dialogue; those of a sale are of the episode that it ended."""
-
-    #: -regret/100 of a sale, -question_cost/100 of a question.
-    reward: npt.NDArray[np.float64]
-    #: Whether the lifetime is over.
-    terminated: npt.NDArray[np.bool_]
-    #: Arrays by name; with a mask of the rows that they are about, or None for all.
-    infos: dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]]
 
 
 @lru_cache(maxsize=1)
-def _shared(release: Release, home: Path) -> Book:  # noqa: ARG001
-    """The latest book; as with `World.open`, environments and forked workers share it."""
-    return Book.open(release)
+def _shared(release: Release, home: Path) -> DialogueWorld:  # noqa: ARG001
+    """The latest world; as with `World.open`, environments and forked workers share it."""
+    return DialogueWorld.open(release)
 
 
 class DialogueViews:
     """Spaces, observations and steps that the single and the vector form share."""
 
-    sessions: Sessions
+    #: Choice sets and customers; can be shared with other environments.
+    world: DialogueWorld
+    #: Setting, cell, episodes, feedback and limits.
+    rules: Rules
+    sessions: list[Session]
 
     def _open(
         self,
         release: Release | Path | str,
         home: Path | str | None,
-        book: Book | None,
+        world: DialogueWorld | None,
         customer: str | Customer,
         rules: Rules,
-        rows: int,
     ) -> None:
-        if book is None:
+        if world is None:
             if not isinstance(release, Release):
                 release = open_release(release, home=home)
-            book = _shared(release, release.home)
-        opened = open_customer(customer) if isinstance(customer, str) else customer
-        opened.open(book, 0)
-        self.sessions = Sessions(book, opened, rows, rules)
-
-    @property
-    def book(self) -> Book:
-        """Choice sets and customers; can be shared with other environments."""
-        return self.sessions.book
-
-    @property
-    def rules(self) -> Rules:
-        """Setting, cell, episodes, feedback and limits."""
-        return self.sessions.rules
+            world = _shared(release, release.home)
+        self.world, self._customer = opened(world, customer)
+        self.rules, self.sessions = rules, []
 
     def _space(self) -> spaces.Dict:
         count = MAX_PRODUCTS * MAX_FACETS
@@ -92,64 +78,66 @@ class DialogueViews:
             }
         )
 
-    def _observations(self, rows: Ints) -> Observation:
-        sessions = self.sessions
+    def _begin(self, lifetime: int) -> tuple[Session, dict[str, Any]]:
+        """A lifetime and the info of its reset."""
+        session = Session(self.world, self._customer, self.rules, lifetime)
+        return session, {"lifetime": lifetime, "category": session.episode.shelf.name}
+
+    def _observed(self, session: Session) -> Observation:
         return {
-            "answers": sessions.answers[rows],
-            "feedback": sessions.feedback[rows, None],
-            "products": sessions.products(rows).reshape(len(rows), -1),
-            "turns_left": sessions.questions_left[rows, None],
+            "answers": session.answers,
+            "feedback": np.array([session.feedback], np.float32),
+            "products": session.products.ravel(),
+            "turns_left": np.array([session.dialogue.questions_left], np.int64),
         }
 
-    def _advance(self, rows: Ints, actions: Ints) -> Step:
-        """One action of each row; a single row is as it was after an error of a model's reply."""
-        sessions = self.sessions
-        allowed = sessions.allowed(rows)[np.arange(len(rows)), actions]
-        sale, left = actions >= MAX_FACETS, sessions.questions_left[rows] > 0
-        asked_before = ~sale & (
-            sessions.answers[rows, np.minimum(actions, MAX_FACETS - 1)] != NOT_ASKED
-        )
-        kind = np.where(sale, _SOLD, _ASKED)
-        kind[~allowed & ~(asked_before & left)] = _WASTED
-        kind[(kind == _WASTED) & ~left] = _UNSOLD
-        asking, selling = np.flatnonzero(kind == _ASKED), np.flatnonzero(kind >= _SOLD)
-        turn, episode = sessions.turn[rows], sessions.episode[rows]
-        sets = sessions.now(rows)
-        answer = np.full(len(rows), "", dtype=object)
-        text = np.full(len(rows), "", dtype=object)
-        reward = np.full(len(rows), -sessions.rules.question_cost / 100)
-        regret, item = np.full(len(rows), np.nan, np.float32), np.full(len(rows), -1)
-        if len(selling):
-            sold = kind[selling] == _SOLD
-            numbers = np.where(sold, actions[selling] - MAX_FACETS, -1)
-            ends: Sold = sessions.sell(rows[selling], numbers)
-            reward[selling] = (ends.score - ends.best) / 100
-            regret[selling], item[selling], text[selling] = ends.regret, ends.product, ends.text
-        if len(asking):
-            answer[asking] = sessions.ask(rows[asking], actions[asking])
-        if (wasted := kind == _WASTED).any():
-            sessions.waste(rows[wasted])
-        over = sessions.over[rows]
-        ended = kind >= _SOLD
-        ids = np.full(len(rows), None, dtype=object)
-        for n in np.flatnonzero(item >= 0):
-            ids[n] = self.book.sets[sets[n]].item_ids[item[n]]
-        infos: dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]] = {
-            "action_mask": (self._masks(rows), None),
-            "answer": (answer, kind == _ASKED),
+    def _advance(self, actions: Sequence[int]) -> list[tuple[float, dict[str, Any]]]:
+        """Reward and info of one action in every lifetime."""
+        steps = [_Step(*pair) for pair in zip(self.sessions, actions, strict=True)]
+        active = [step for step in steps if step.status != "wasted"]
+        advance([step.session for step in active], [step.action for step in active])
+        return [step.result(self.rules.question_cost) for step in steps]
+
+
+class _Step:
+    """An action in a lifetime: ``asked``, ``wasted``, ``sold`` or ``unsold``."""
+
+    def __init__(self, session: Session, number: int) -> None:
+        self.session, self.episode = session, session.episode
+        left = session.dialogue.questions_left
+        self.repeated = number in session.dialogue.asked and left > 0
+        if number >= MAX_FACETS and session.allowed[number]:
+            self.status = "sold"
+            self.action = Action(product=number - MAX_FACETS)
+        elif number < MAX_FACETS and (session.allowed[number] or self.repeated):
+            self.status = "asked"
+            self.action = Action(ask=True, facet=number)
+        else:
+            # Nothing can be sold for it: an impossible action ends the episode.
+            self.status, self.action = ("wasted" if left > 0 else "unsold"), Action()
+        if self.status == "wasted":
+            session.waste()
+
+    def result(self, question_cost: float) -> tuple[float, dict[str, Any]]:
+        """Reward, and the info of the step."""
+        episode, turns = self.episode, self.episode.dialogue.turns
+        info: dict[str, Any] = {
             # `episode` is the name that monitors of training libraries use.
-            "episode_number": (episode, None),
-            "feedback": (text, ended),
-            "item_id": (ids, item >= 0),
-            "questions": (np.where(ended, turn, turn + 1), None),
-            "regret": (regret, ended),
-            "repeated": (asked_before & (kind == _ASKED), None),
-            "status": (_MASKS[kind], None),
+            "episode_number": episode.dialogue.episode,
+            "questions": len(turns),
+            "status": self.status,
+            "repeated": self.repeated and self.status == "asked",
         }
-        return Step(reward, over, infos)
-
-    def _masks(self, rows: Ints) -> npt.NDArray[np.int8]:
-        return self.sessions.allowed(rows).astype(np.int8)
+        if self.status == "asked":
+            info["answer"] = turns[-1].words[1]
+        if self.status in ("asked", "wasted"):
+            return -question_cost / 100, info
+        score = np.float32(episode.y[episode.sold] if self.status == "sold" else 0)
+        words = episode.comment.text if episode.comment is not None else None
+        info |= {"regret": episode.best - score, "feedback": words or ""}
+        if self.status == "sold":
+            info["item_id"] = episode.shelf.item_ids[episode.sold]
+        return float((score - episode.best) / 100), info
 
 
 class DialogueEnv(DialogueViews, gymnasium.Env[Observation, Any]):
@@ -204,7 +192,7 @@ class DialogueEnv(DialogueViews, gymnasium.Env[Observation, Any]):
     ## Arguments
     - `release`: a `sim.Release`, or a reference such as `"products@latest"`.
     - `home`: the store's folder for a reference.
-    - `book`: an opened `sim.dialogue.Book` in place of `release` and `home`, to share it.
+    - `world`: an opened `sim.dialogue.DialogueWorld` in place of `release` and `home`, to share it.
     - `customer`: `"statistical"` (no language model), or an object as `sim.dialogue.Customer`.
     - `setting`: what the lifetime keeps: `"customer"` (one customer, many categories),
       `"category"` (one category, many customers) or `"both"` (both vary).
@@ -230,7 +218,7 @@ class DialogueEnv(DialogueViews, gymnasium.Env[Observation, Any]):
         release: Release | Path | str = "products@latest",
         *,
         home: Path | str | None = None,
-        book: Book | None = None,
+        world: DialogueWorld | None = None,
         customer: str | Customer = "statistical",
         setting: Setting = "customer",
         cell: Cell = "unseen/seen",
@@ -243,7 +231,7 @@ class DialogueEnv(DialogueViews, gymnasium.Env[Observation, Any]):
     ) -> None:
         check_arguments(type(self), unknown)
         rules = Rules(setting, cell, episodes, feedback, max_questions, question_cost)
-        self._open(release, home, book, customer, rules, 1)
+        self._open(release, home, world, customer, rules)
         self.observation_space = self._space()
         self.action_space = spaces.Discrete(ACTIONS)
         self.render_mode = supported_render_mode(self, render_mode)
@@ -262,11 +250,11 @@ class DialogueEnv(DialogueViews, gymnasium.Env[Observation, Any]):
         super().reset(seed=seed)
         lifetime = given.get("lifetime")
         number = draw_lifetime(self.np_random) if lifetime is None else int(lifetime)
-        self.sessions.begin(_ONE, np.array([number]))
-        shelf = self.book.sets[int(self.sessions.now(_ONE)[0])]
+        session, info = self._begin(number)
+        self.sessions = [session]
+        shelf = session.episode.shelf
         self._frame = f"{shelf.name}: {len(shelf)} products, {len(shelf.facets)} facets"
-        info = {"lifetime": number, "category": shelf.name, "action_mask": self._masks(_ONE)[0]}
-        return self._observation(), info
+        return self._observed(session), info | {"action_mask": session.allowed.astype(np.int8)}
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Ask about a facet, or recommend a product.
@@ -292,29 +280,23 @@ class DialogueEnv(DialogueViews, gymnasium.Env[Observation, Any]):
                 where=type(self).__name__,
                 hint=f"a whole number from 0 to {ACTIONS - 1}",
             )
-        if self.sessions.over[0]:
+        if not self.sessions or self.sessions[0].over:
             raise ConfigError("call reset() before step()", where=type(self).__name__)
-        step = self._advance(_ONE, np.array([int(action)]))
-        info = {
-            name: values[0] if isinstance(values[0], np.ndarray) else _plain(values[0])
-            for name, (values, mask) in step.infos.items()
-            if mask is None or mask[0]
-        }
+        [(reward, info)] = self._advance([int(action)])
+        session = self.sessions[0]
         if self.render_mode == "ansi":
             self._frame = self._line(int(action), info)
-        return self._observation(), float(step.reward[0]), bool(step.terminated[0]), False, info
+        info = {name: _plain(value) for name, value in info.items()}
+        info["action_mask"] = session.allowed.astype(np.int8)
+        return self._observed(session), reward, session.over, False, info
 
     def action_masks(self) -> npt.NDArray[np.bool_]:
         """Actions that make sense now, of shape (80,); for ``sb3_contrib.MaskablePPO``."""
-        allowed: npt.NDArray[np.bool_] = self.sessions.allowed(_ONE)[0]
-        return allowed
+        return self.sessions[0].allowed
 
     def render(self) -> str | None:
         """The last step (or, after a reset, the category) as text; ``None`` without a mode."""
         return self._frame if self.render_mode == "ansi" else None
-
-    def _observation(self) -> Observation:
-        return {key: values[0] for key, values in self._observations(_ONE).items()}
 
     def _line(self, action: int, info: dict[str, Any]) -> str:
         status = info["status"]
@@ -332,3 +314,161 @@ def draw_lifetime(generator: np.random.Generator) -> int:
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
+
+
+class DialogueVectorEnv(
+    DialogueViews, VectorEnv[Observation, npt.NDArray[np.int64], npt.NDArray[Any]]
+):
+    """Many independent :class:`DialogueEnv`, stepped together without a loop over customers.
+
+    Spaces, rewards, episode ends and arguments are those of :class:`DialogueEnv`, with a leading
+    axis of `num_envs` (count). Environment ``i`` of ``reset(seed=s)`` lives exactly the trajectory
+    of a single environment with ``reset(seed=s + i)``. Lifetimes that end are started again in the
+    same step (``AutoresetMode.SAME_STEP``), as in ``sim.environment.RecommendationVectorEnv``.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
+        "render_modes": [],
+        "autoreset_mode": AutoresetMode.SAME_STEP,
+    }
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        release: Release | Path | str = "products@latest",
+        *,
+        home: Path | str | None = None,
+        world: DialogueWorld | None = None,
+        customer: str | Customer = "statistical",
+        setting: Setting = "customer",
+        cell: Cell = "unseen/seen",
+        episodes: int = 1,
+        feedback: Feedback = "stars",
+        max_questions: int = MAX_QUESTIONS,
+        question_cost: float = 0.0,
+        render_mode: str | None = None,
+        **unknown: Any,
+    ) -> None:
+        check_arguments(type(self), unknown)
+        self.render_mode = supported_render_mode(self, render_mode)
+        if num_envs < 1:
+            raise ConfigError(f"num_envs is {num_envs}", where="environment", hint="at least 1")
+        rules = Rules(setting, cell, episodes, feedback, max_questions, question_cost)
+        self._open(release, home, world, customer, rules)
+        self.num_envs = num_envs
+        self.single_observation_space = self._space()
+        self.single_action_space = spaces.Discrete(ACTIONS)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._generators: list[np.random.Generator] = []
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Start a lifetime in every environment.
+
+        Environment i is seeded ``seed + i``, or by the i-th of a sequence; ``None`` goes on with
+        the present generators. The option ``lifetime`` is a lifetime's seed for each environment,
+        of shape (num_envs,); any other is a ConfigError.
+        """
+        given = dict(options or {})
+        check_keys(given, ("lifetime",))
+        seeds = seeds_of(seed, self.num_envs)
+        fresh = not self._generators
+        self._generators = [
+            seeding.np_random(env_seed)[0] if fresh or env_seed is not None else self._generators[n]
+            for n, env_seed in enumerate(seeds)
+        ]
+        self._np_random = self._generators[0]
+        lifetimes = given.get("lifetime")
+        if lifetimes is None:
+            lifetimes = [draw_lifetime(generator) for generator in self._generators]
+        elif np.shape(lifetimes) != (self.num_envs,):
+            raise ConfigError(
+                f"lifetimes of shape {np.shape(lifetimes)}",
+                where="reset(options=…)",
+                hint=f"seeds of shape {(self.num_envs,)}",
+            )
+        begun = [self._begin(int(number)) for number in lifetimes]
+        self.sessions = [session for session, _ in begun]
+        infos = self._infos([info for _, info in begun])
+        infos |= self._infos([{"action_mask": mask} for mask in self._masks()])
+        return self._batch(), infos
+
+    def step(
+        self, actions: npt.ArrayLike
+    ) -> tuple[
+        Observation,
+        npt.NDArray[np.float64],
+        npt.NDArray[np.bool_],
+        npt.NDArray[np.bool_],
+        dict[str, Any],
+    ]:
+        """One action in every environment; infos as of :meth:`DialogueEnv.step`, with masks."""
+        given = np.asarray(actions)
+        if not self._generators:
+            raise ConfigError("call reset() before step()", where=type(self).__name__)
+        if given.shape != (self.num_envs,) or not np.issubdtype(given.dtype, np.integer):
+            raise ConfigError(
+                f"actions of shape {given.shape} and type {given.dtype} are not valid actions",
+                where=f"{type(self).__name__}.step",
+                hint=f"whole numbers from 0 to {ACTIONS - 1}, of shape {(self.num_envs,)}",
+            )
+        bad = np.flatnonzero((given < 0) | (given >= ACTIONS))
+        if len(bad):
+            raise ConfigError(
+                f"the action {given[bad[0]]} of environment {bad[0]} is out of range",
+                where=f"{type(self).__name__}.step",
+                hint=f"an integer from 0 to {ACTIONS - 1}",
+            )
+        results = self._advance(given.tolist())
+        over = np.array([session.over for session in self.sessions])
+        infos = self._infos([info for _, info in results], _STEP)
+        infos |= self._infos([{"action_mask": mask} for mask in self._masks()])
+        observations = self._batch()
+        if over.any():
+            infos["final_info"], infos["_final_info"] = dict(infos), over
+            infos["final_obs"], infos["_final_obs"] = observations, over
+            fresh: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+            for n in np.flatnonzero(over).tolist():
+                lifetime = draw_lifetime(self._generators[n])
+                self.sessions[n], fresh[n] = self._begin(lifetime)
+            infos |= self._infos(fresh)
+            infos |= self._infos([{"action_mask": mask} for mask in self._masks()])
+            observations = self._batch()
+        rewards = np.array([reward for reward, _ in results])
+        return observations, rewards, over, np.zeros(self.num_envs, np.bool_), infos
+
+    def action_masks(self) -> npt.NDArray[np.bool_]:
+        """Actions that make sense now, of shape (num_envs, 80)."""
+        return np.stack([session.allowed for session in self.sessions])
+
+    def _masks(self) -> npt.NDArray[np.int8]:
+        return self.action_masks().astype(np.int8)
+
+    def _batch(self) -> Observation:
+        rows = [self._observed(session) for session in self.sessions]
+        return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+    def _infos(self, rows: Sequence[dict[str, Any]], always: Sequence[str] = ()) -> dict[str, Any]:
+        """Infos by name, each with the mask of the environments that have it."""
+        infos: dict[str, Any] = {}
+        for name in dict.fromkeys([*always, *(name for row in rows for name in row)]):
+            missing = _MISSING.get(name)
+            values = [row.get(name, missing) for row in rows]
+            words = missing is None or isinstance(missing, str)
+            infos[name] = np.array(values, dtype=object if words else None)
+            infos[f"_{name}"] = np.array([name in row for row in rows])
+        return infos
+
+
+#: Values of infos where an environment has none; of the others there is always one, or it is None.
+_MISSING: dict[str, Any] = {
+    "action_mask": 0, "answer": "", "episode_number": 0, "feedback": "", "lifetime": 0,
+    "questions": 0, "regret": np.float32(np.nan), "repeated": False,
+}  # fmt: skip
+#: Infos of a step that are given even where no environment has one.
+_STEP = ("answer", "feedback", "item_id", "regret")

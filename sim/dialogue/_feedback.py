@@ -1,14 +1,11 @@
-"""Forms of feedback: regret, stars and tone of a recommendation, and their likelihoods."""
+"""Stars and tone of a recommendation."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from sim.dialogue._book import Floats, Ints
-from sim.dialogue._protocol import Outcomes
+from sim.dialogue._world import Ints
 
 #: Opening sentences by tone: regret 0, at most 5, at most 20, more.
 TONES = (
@@ -45,34 +42,3 @@ def tone_of_text(text: str | None) -> int:
     """Tone of a feedback that opens with one of `TONES`; -1 for any other."""
     first, dot, _ = (text or "").partition(".")
     return _TONE_OF.get(first + dot, -1)
-
-
-@dataclass(frozen=True, slots=True)
-class FeedbackModel:
-    """Likelihoods of feedback given a type's scores."""
-
-    #: Standard deviation of a reported regret around the type's (points).
-    deviation: float = 5.0
-    #: Probability that stars or tone are any at random.
-    epsilon: float = 0.1
-
-    def log_likelihood(self, y: Floats, outcomes: Outcomes, rows: Ints) -> Floats:
-        """Log likelihood of each type in some rows, of shape (rows, K); zeros without feedback.
-
-        ``y`` are the scores of the types, of shape (K, products).
-        """
-        sold, best = y[:, outcomes.product[rows]].T, y.max(axis=1)
-        regret = best - sold
-        log_p = np.zeros(sold.shape, np.float32)
-        if outcomes.regret is not None:
-            log_p -= (outcomes.regret[rows, None] - regret) ** 2 / (2 * self.deviation**2)
-        if outcomes.stars is not None:
-            log_p += self._matches(stars_of(sold, best), outcomes.stars[rows], 6)
-        if outcomes.text is not None:
-            tones = np.array([tone_of_text(t) for t in outcomes.text[rows].tolist()], np.int64)
-            log_p += self._matches(tone_of(regret), tones, len(TONES))
-        return log_p
-
-    def _matches(self, expected: Ints, given: Ints, levels: int) -> Floats:
-        chance = (1 - self.epsilon) * (expected == given[:, None]) + self.epsilon / levels
-        return np.where((given >= 0)[:, None], np.log(chance), 0.0).astype(np.float32)

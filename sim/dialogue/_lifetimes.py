@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pipelines.errors import ConfigError
 from pipelines.seeding import uniform
-from sim.dialogue._book import MIN_BEST, SPLITS, Book, Ints
+from sim.dialogue._world import MIN_BEST, SPLITS, DialogueWorld, Ints
 
 Setting = Literal["customer", "category", "both"]
 #: Parts of the shopping session that change from episode to episode (BIEL, section 5):
@@ -25,8 +25,6 @@ CELLS: tuple[Cell, ...] = get_args(Cell)
 ORDERS = 4
 
 _PERSONA, _SET, _ORDER = 101, 102, 103
-#: Lifetimes that are drawn at once (count).
-_DRAWN = 4_096
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Lifetimes:
     #: Setting and cell, of `SETTINGS` and `CELLS`.
     setting: Setting
     cell: Cell
-    #: Numbers in the book, of shape (lifetimes, episodes).
+    #: Numbers in the world, of shape (lifetimes, episodes).
     sets: Ints
     personas: Ints
     #: Label of the customer within the lifetime, from 0; of shape (lifetimes, episodes).
@@ -60,7 +58,7 @@ class Lifetimes:
     @classmethod
     def draw(
         cls,
-        book: Book,
+        world: DialogueWorld,
         seeds: Sequence[int] | Ints,
         *,
         setting: Setting = "customer",
@@ -80,8 +78,8 @@ class Lifetimes:
             raise ConfigError("a lifetime needs an episode", where=f"episodes = {episodes}")
         customer, _, category = cell.partition("/")
         split = SPLITS.index("train" if customer == "seen" else "test")
-        personas = np.flatnonzero(book.splits == split)
-        sets = np.flatnonzero([s.seen == (category == "seen") for s in book.sets])
+        personas = np.flatnonzero(world.splits == split)
+        sets = np.flatnonzero([s.seen == (category == "seen") for s in world.sets])
         for what, candidates, needed in (
             ("customers", personas, 1 if setting == "customer" else episodes),
             ("choice sets", sets, 1 if setting == "category" else episodes),
@@ -90,35 +88,31 @@ class Lifetimes:
                 raise ConfigError(
                     f"lifetimes of {episodes} episodes need {needed} {what}, the cell {cell} has "
                     f"{len(candidates)}",
-                    where=f"setting {setting}, {book.reference or 'book'}",
+                    where=f"setting {setting}, {world.reference or 'world'}",
                     hint="use fewer episodes, another cell, or a larger release",
                 )
         numbers = np.asarray(seeds, np.int64)
         drawn = np.empty((2, len(numbers), episodes), np.int64)
         skipped = np.zeros(len(numbers), np.int64)
-        playable = book.best[np.ix_(personas, sets)] >= min_best
-        for start in range(0, len(numbers), _DRAWN):
-            rows = slice(start, start + _DRAWN)
-            block = numbers[rows, None]
-            people = np.argsort(uniform(block, _PERSONA, book.persona_hashes[personas]), axis=1)
-            shelves = np.argsort(uniform(block, _SET, book.set_hashes[sets]), axis=1)
-            if setting == "both":
-                pairs = _varied(playable, people, shelves, episodes)
-            elif setting == "customer":
-                pairs = _fixed(playable, people, shelves, episodes)
-            else:
-                places, few, lacking = _fixed(playable.T, shelves, people, episodes)
-                pairs = places[::-1], few, lacking
-            places, skipped[rows], lacking = pairs
-            if lacking.any():
+        playable = world.best[np.ix_(personas, sets)] >= min_best
+        rule = _varied if setting == "both" else _fixed
+        for row, seed in enumerate(numbers.tolist()):
+            orders = [
+                np.argsort(uniform(seed, _PERSONA, world.persona_hashes[personas])),
+                np.argsort(uniform(seed, _SET, world.set_hashes[sets])),
+            ]
+            by_set = setting == "category"
+            first, second = orders[::-1] if by_set else orders
+            pairs, skipped[row] = rule(playable.T if by_set else playable, first, second, episodes)
+            if pairs is None:
                 raise ConfigError(
                     f"no {episodes} episodes with a best score of {min_best:g} or more in the cell "
                     f"{cell}",
-                    where=f"setting {setting}, seed {numbers[rows][lacking.argmax()]}, "
-                    f"{book.reference or 'book'}",
+                    where=f"setting {setting}, seed {seed}, {world.reference or 'world'}",
                     hint="use fewer episodes or another cell",
                 )
-            drawn[:, rows] = personas[places[0]], sets[places[1]]
+            people, shelves = pairs[::-1] if by_set else pairs
+            drawn[:, row] = personas[people], sets[shelves]
         labels = np.zeros(episodes) if setting == "customer" else np.arange(episodes)
         return cls(
             seeds=numbers,
@@ -133,70 +127,60 @@ class Lifetimes:
 
 
 def product_order(
-    book: Book, seeds: Ints, episode: int, sets: Ints, *, orders: int | None = ORDERS
+    world: DialogueWorld, seeds: Ints, episode: int, sets: Ints, *, orders: int | None = ORDERS
 ) -> Ints:
     """Product at each number of a dialogue, -1 beyond its end; of shape (n, largest set).
 
     Each choice set has `orders` orders, of which a dialogue has one by hash; None: any order.
     """
-    width = np.arange(int(book.sizes.max()))
-    hashes = book.set_hashes[sets]
+    width = np.arange(int(world.sizes.max()))
+    hashes = world.set_hashes[sets]
     if orders is None:
         drawn = (seeds[:, None], _ORDER, episode)
     else:
         share = uniform(seeds, _ORDER, episode, hashes)
         drawn = ((share * orders).astype(np.int64)[:, None], _ORDER, 0)
     keys = uniform(*drawn, hashes[:, None], width)
-    beyond = width >= book.sizes[sets][:, None]
+    beyond = width >= world.sizes[sets][:, None]
     keys[beyond] = 2.0
     order = np.argsort(keys, axis=1).astype(np.int64)
     order[beyond] = -1  # they sort behind all others, so that the places beyond are the same
     return order
 
 
+#: Pairs of a lifetime as two arrays of shape (episodes,); None if it lacks some.
+Pairs = tuple[Ints, Ints] | None
+
+
 def _fixed(
     playable: npt.NDArray[np.bool_], fixed: Ints, varied: Ints, episodes: int
-) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+) -> tuple[Pairs, int]:
     """The first of ``fixed`` with enough playable pairs, and the first of ``varied`` in them.
 
-    ``playable`` is of shape (fixed, varied); the others are orders of both by lifetime, of shapes
-    (n, fixed) and (n, varied); ``episodes`` are the pairs of a lifetime (count). Returns pairs of
-    shape (2, n, episodes), pairs skipped of shape (n,), and lifetimes that lack pairs.
+    ``playable`` is of shape (fixed, varied); the others are orders of both. Returns the pairs and
+    how many were skipped before the last of them.
     """
-    count = playable.sum(axis=1)
-    enough = count[fixed] >= episodes
-    first = enough.argmax(axis=1)
-    at = np.arange(len(fixed))
-    chosen = fixed[at, first]
-    ok = np.take_along_axis(playable[chosen], varied, axis=1)
-    places = np.argsort(~ok, axis=1, kind="stable")[:, :episodes]
-    # Of those before the chosen one all that can't be played; of its own those up to the last.
-    lost = np.cumsum(playable.shape[1] - count[fixed], axis=1)
-    before = np.where(first > 0, lost[at, np.maximum(first - 1, 0)], 0)
-    skipped = before + places[:, -1] + 1 - episodes
-    pairs = np.stack([np.repeat(chosen[:, None], episodes, 1), varied[at[:, None], places]])
-    return pairs, skipped, ~enough.any(axis=1)
+    skipped = 0
+    for chosen in fixed:
+        places = np.flatnonzero(playable[chosen, varied])[:episodes]
+        if len(places) == episodes:
+            skipped += int(places[-1]) + 1 - episodes
+            return (np.full(episodes, chosen), varied[places]), skipped
+        skipped += int((~playable[chosen]).sum())
+    return None, skipped
 
 
 def _varied(
     playable: npt.NDArray[np.bool_], people: Ints, shelves: Ints, episodes: int
-) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+) -> tuple[Pairs, int]:
     """Pairs in which both change, as of `_fixed`: each set has the first free customer of it."""
-    n = len(people)
-    pairs = np.zeros((2, n, episodes), np.int64)
-    skipped, filled = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    free = np.ones(people.shape, np.bool_)
-    for column in shelves.T:
-        open_ = np.flatnonzero(filled < episodes)
-        if not len(open_):
-            break
-        who = people[open_]
-        ok = playable[who, column[open_, None]] & free[open_]
-        matched, first = ok.any(axis=1), ok.argmax(axis=1)
-        passed = np.arange(people.shape[1]) < np.where(matched, first, people.shape[1])[:, None]
-        skipped[open_] += (free[open_] & passed).sum(axis=1)
-        rows, place = open_[matched], first[matched]
-        pairs[:, rows, filled[rows]] = people[rows, place], column[rows]
-        free[rows, place] = False
-        filled[rows] += 1
-    return pairs, skipped, filled < episodes
+    pairs, free, skipped = [], people, 0
+    for shelf in shelves:
+        matches = np.flatnonzero(playable[free, shelf])
+        skipped += int(matches[0]) if len(matches) else len(free)
+        if len(matches):
+            pairs.append((free[matches[0]], shelf))
+            free = np.delete(free, matches[0])
+        if len(pairs) == episodes:
+            return (np.array([p for p, _ in pairs]), np.array([s for _, s in pairs])), skipped
+    return None, skipped

@@ -7,7 +7,7 @@ and is left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,9 @@ import polars as pl
 
 from pipelines.errors import ConfigError
 from pipelines.hints import nearest
-from sim.dialogue._answers import value_means
-from sim.dialogue._book import Book, ChoiceSet, Ints
+from sim.dialogue._answers import AnswerModel, answer_columns, value_means
 from sim.dialogue._protocol import CONFIDENCES, REGRET_LEVELS, STATED
+from sim.dialogue._world import ChoiceSet, DialogueWorld, Ints
 from sim.metrics import RESAMPLES, Figure, paired_permutation, user_weights
 
 Doubles = npt.NDArray[np.float64]
@@ -104,15 +104,23 @@ def values_of(episodes: pl.DataFrame, metric: str) -> Values:
         raise ConfigError("unknown metric", where=repr(metric), hint=nearest(metric, METRICS))
     name = "regret" if metric == "cumulative_regret" else metric
     column = _EXPRESSIONS.get(name, pl.col(name).cast(pl.Float64))
-    wide = episodes.select("seed", "episode", value=column).pivot(
-        "episode", index="seed", values="value", sort_columns=True
-    )
-    wide = wide.sort("seed")
-    names = sorted((c for c in wide.columns if c != "seed"), key=int)
-    values = wide.select(names).to_numpy().astype(np.float64)
+    values = pivoted(episodes.select("seed", "episode", value=column), "episode")
     if metric == "cumulative_regret":
-        values = np.cumsum(values, axis=1)
-    return Values(wide["seed"].to_numpy(), np.array([float(n) for n in names]), values)
+        values = replace(values, values=np.cumsum(values.values, axis=1))
+    return values
+
+
+def pivoted(frame: pl.DataFrame, x: str) -> Values:
+    """The column ``value`` of a frame by ``seed`` and the column ``x``."""
+    if frame.is_empty():
+        return Values(np.zeros(0, np.int64), np.zeros(0), np.zeros((0, 0)))
+    wide = frame.pivot(x, index="seed", values="value").sort("seed")
+    names = sorted((c for c in wide.columns if c != "seed"), key=int)
+    return Values(
+        wide["seed"].to_numpy(),
+        np.array([float(n) for n in names]),
+        wide.select(names).to_numpy().astype(np.float64),
+    )
 
 
 def paired(left: Values, right: Values) -> tuple[Values, float]:
@@ -186,78 +194,113 @@ def calibration(
     return errors
 
 
-def faithfulness(book: Book, turns: pl.DataFrame, episodes: pl.DataFrame) -> Values:
+def faithfulness(world: DialogueWorld, turns: pl.DataFrame, episodes: pl.DataFrame) -> Values:
     """Share of facet answers whose products score above the set's mean, by lifetime and episode.
 
     Answers without a value do not count.
     """
 
-    def above(shelf: ChoiceSet, column: Ints, rows: pl.DataFrame) -> Doubles:
-        people = {name: n for n, name in enumerate(book.persona_ids)}
-        persona = np.array([people[p] for p in rows["persona_id"].to_list()])
-        who, back = np.unique(persona, return_inverse=True)
+    def above(shelf: ChoiceSet, facet: Ints, value: Ints, rows: pl.DataFrame) -> Doubles:
+        who, back = _personas(world, rows)
         y = shelf.y[who]
         higher = value_means(shelf, y) > np.nanmean(y, axis=1, keepdims=True)
-        return np.asarray(higher[back, column], dtype=np.float64)
+        return np.asarray(higher[back, shelf.starts[facet] + value], np.float64)
 
-    return _of_answers(book, turns, episodes, above)
+    return _of_answers(world, turns.filter(pl.col("value").is_not_null()), episodes, above)
 
 
-def answers_used(book: Book, turns: pl.DataFrame, episodes: pl.DataFrame) -> Values:
+def answers_used(world: DialogueWorld, turns: pl.DataFrame, episodes: pl.DataFrame) -> Values:
     """Share of facet answers whose value the sold product has, minus the share of products that do.
 
     By lifetime and episode. 0 is expected of an agent that ignores answers. Answers without a
     value and episodes without a sale do not count.
     """
 
-    def excess(shelf: ChoiceSet, column: Ints, rows: pl.DataFrame) -> Doubles:
+    def excess(shelf: ChoiceSet, facet: Ints, value: Ints, rows: pl.DataFrame) -> Doubles:
         places = {name: n for n, name in enumerate(shelf.item_ids)}
         sold = np.array([places[item] for item in rows["item_id"].to_list()])
+        column = shelf.starts[facet] + value
         difference = shelf.members[sold, column] - shelf.members.mean(axis=0)[column]
-        return np.asarray(difference, dtype=np.float64)
+        return np.asarray(difference, np.float64)
 
-    return _of_answers(book, turns, episodes.filter(pl.col("item_id").is_not_null()), excess)
+    sold = episodes.filter(pl.col("item_id").is_not_null())
+    return _of_answers(world, turns.filter(pl.col("value").is_not_null()), sold, excess)
+
+
+def agreement(
+    world: DialogueWorld, turns: pl.DataFrame, episodes: pl.DataFrame
+) -> tuple[Values, Values]:
+    """Share of facet answers that follow from the persona, and what chance makes of it.
+
+    By lifetime and episode. An answer, *no preference* included, follows from a persona if it is
+    the most probable one by its scores (:class:`sim.dialogue._answers.AnswerModel` at temperature
+    0). Chance is the share of the other personas that the same answer follows from: that of a
+    customer who answers alike whoever it plays.
+    """
+
+    def share(*, of_others: bool) -> Values:
+        def follows(shelf: ChoiceSet, facet: Ints, value: Ints, rows: pl.DataFrame) -> Doubles:
+            scored = ~np.isnan(shelf.y).any(axis=1)
+            likeliest = AnswerModel(tau=0.0).probabilities(shelf, shelf.y[scored])
+            place = np.where(value >= 0, value, shelf.widths[facet])
+            column = answer_columns(shelf)[facet] + place
+            who, back = _personas(world, rows)
+            person = (np.cumsum(scored) - 1)[who][back]
+            agrees = likeliest[person, column].astype(np.float64)
+            if not of_others:
+                return agrees
+            return np.asarray(
+                (likeliest.sum(axis=0)[column] - agrees) / max(len(likeliest) - 1, 1), np.float64
+            )
+
+        return _of_answers(world, turns, episodes, follows)
+
+    return share(of_others=False), share(of_others=True)
+
+
+def _personas(world: DialogueWorld, rows: pl.DataFrame) -> tuple[Ints, Ints]:
+    """Distinct personas of some rows, and the place of each row's among them."""
+    people = {name: n for n, name in enumerate(world.persona_ids)}
+    who, back = np.unique([people[p] for p in rows["persona_id"].to_list()], return_inverse=True)
+    return who, back
 
 
 def _of_answers(
-    book: Book,
+    world: DialogueWorld,
     turns: pl.DataFrame,
     episodes: pl.DataFrame,
-    value: Callable[[ChoiceSet, Ints, pl.DataFrame], Doubles],
+    measure: Callable[[ChoiceSet, Ints, Ints, pl.DataFrame], Doubles],
 ) -> Values:
-    """Mean of a value of facet answers by lifetime and episode.
+    """Mean of a measure of facet answers by lifetime and episode.
 
-    ``value`` is given a choice set, the answers' columns of its members, and their rows with the
-    episode's persona, category and sold item.
+    ``measure`` is given a choice set, the answers' facets and values (-1 without one), and their
+    rows with the episode's persona, category and sold item.
     """
     keys = ["run", "seed", "episode"]
-    sets = {s.category_id: s for s in book.sets}
+    sets = {s.category_id: s for s in world.sets}
     answers = (
-        turns.filter(pl.col("kind") == "answer", pl.col("value").is_not_null())
+        turns.filter(kind="answer", status="ok")
+        .filter(pl.col("facet_id").is_not_null())
         .select(*keys, "facet_id", "value")
         .join(episodes.select(*keys, "persona_id", "category_id", "item_id"), on=keys)
     )
     parts = []
     for (category,), rows in answers.group_by("category_id", maintain_order=True):
         shelf = sets[str(category)]
-        columns = {
-            (f.facet_id, value): int(start) + n
-            for f, start in zip(shelf.facets, shelf.starts, strict=True)
-            for n, value in enumerate(f.values)
-        }
-        named = zip(rows["facet_id"].to_list(), rows["value"].to_list(), strict=True)
-        column = np.array([columns[pair] for pair in named])
-        parts.append(rows.select("seed", "episode", value=pl.Series(value(shelf, column, rows))))
+        facets = {f.facet_id: n for n, f in enumerate(shelf.facets)}
+        facet = np.array([facets[name] for name in rows["facet_id"].to_list()])
+        value = np.array(
+            [
+                -1 if name is None else shelf.facets[f].values.index(name)
+                for f, name in zip(facet, rows["value"].to_list(), strict=True)
+            ]
+        )
+        measured = pl.Series(measure(shelf, facet, value, rows))
+        parts.append(rows.select("seed", "episode", value=measured))
     if not parts:
-        return Values(np.zeros(0, np.int64), np.zeros(0), np.zeros((0, 0)))
+        return pivoted(pl.DataFrame(), "episode")
     shares = pl.concat(parts).group_by("seed", "episode").agg(pl.col("value").mean())
-    wide = shares.pivot("episode", index="seed", values="value").sort("seed")
-    names = sorted((c for c in wide.columns if c != "seed"), key=int)
-    return Values(
-        wide["seed"].to_numpy(),
-        np.array([float(n) for n in names]),
-        wide.select(names).to_numpy().astype(np.float64),
-    )
+    return pivoted(shares, "episode")
 
 
 def _gaps(confidence: Doubles, happened: Doubles, life: Any, lifetimes: int) -> Doubles:

@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from pipelines.errors import AnswerError, ConfigError, ReleaseError
 from pipelines.hints import nearest
-from pipelines.seeding import combine
-from sim.dialogue._book import MIN_BEST, Book, Floats, Ints
-from sim.dialogue._feedback import stars_of, tone_of
+from sim._release import Release, open_release
+from sim.dialogue._feedback import tone_of
 from sim.dialogue._lifetimes import CELLS, SETTINGS, Cell, Lifetimes, Setting, product_order
 from sim.dialogue._protocol import (
     FEEDBACK,
     MAX_QUESTIONS,
-    NO_PREFERENCE,
     OK,
-    STATUSES,
-    Answers,
+    UNMATCHED,
+    Action,
+    Answer,
     Customer,
+    Dialogue,
     Feedback,
-    Questions,
-    Sales,
+    Turn,
 )
-from sim.dialogue._run import _INDIFFERENT, _prefers
-from sim.dialogue.customers.statistical import NO_OPINION
+from sim.dialogue._shop import Episode, run_dialogues, step
+from sim.dialogue._world import MIN_BEST, DialogueWorld
+from sim.dialogue.customers import open_customer
 
 #: Facets and products of a choice set at most (count).
 MAX_FACETS, MAX_PRODUCTS = 30, 50
 #: Answer to a facet that was not asked about.
 NOT_ASKED = -3
-#: Streams of the customers' seeds.
-_ANSWER, _COMMENT = 301, 302
 
 
 @dataclass(frozen=True)
@@ -71,260 +70,153 @@ class Rules:
                 raise ConfigError(f"{name} is {value}", where="dialogue", hint=f"at least {low}")
 
 
-@dataclass(frozen=True, slots=True)
-class Sold:
-    """Ends of episodes."""
+def opened(
+    world: DialogueWorld | None,
+    customer: str | Customer,
+    release: Release | Path | str = "products@latest",
+    home: Path | str | None = None,
+) -> tuple[DialogueWorld, Customer]:
+    """A world, of a release unless it is given, and a customer that is opened on it.
 
-    #: Number in the choice set; -1 where nothing was sold.
-    product: Ints
-    #: y of the product (0 where nothing was sold) and of the best one, 0-100.
-    score: Floats
-    best: Floats
-    #: Feedback as a number: regret (points), stars (0-5), or tone of the text (0 delighted, 3
-    #: disappointed); -1 without one.
-    feedback: Floats
-    #: Feedback in words; empty with `none`.
-    text: npt.NDArray[np.object_]
+    Raises ReleaseError if a choice set has more than 50 products or 30 facets.
+    """
+    if world is None:
+        is_open = isinstance(release, Release)
+        world = DialogueWorld.open(release if is_open else open_release(release, home=home))
+    for shelf in world.sets:
+        for what, count, limit in (
+            ("products", len(shelf), MAX_PRODUCTS),
+            ("facets", len(shelf.facets), MAX_FACETS),
+        ):
+            if count > limit:
+                raise ReleaseError(
+                    f"a choice set has {count} {what}, dialogues allow {limit}",
+                    where=f"{world.reference or 'world'}, category {shelf.category_id}",
+                    hint="build the products again",
+                )
+    shopper = open_customer(customer) if isinstance(customer, str) else customer
+    shopper.open(world, 0)
+    return world, shopper
 
-    @property
-    def regret(self) -> Floats:
-        """Best score minus score (points)."""
-        return self.best - self.score
 
+class Session:
+    """A lifetime that goes on with every action of :func:`advance`; it depends on its seed alone.
 
-class Sessions:
-    """A batch of lifetimes, ``rows`` at once, advanced by calls of :meth:`ask` and :meth:`sell`.
-
-    A lifetime depends on its seed alone, not on its row or the others. ``customer`` is opened on
-    the book. Raises ReleaseError if a choice set has more than 50 products or 30 facets.
+    ``customer`` is opened on the world.
     """
 
-    def __init__(self, book: Book, customer: Customer, rows: int, rules: Rules) -> None:
-        for shelf in book.sets:
-            for what, count, limit in (
-                ("products", len(shelf), MAX_PRODUCTS),
-                ("facets", len(shelf.facets), MAX_FACETS),
-            ):
-                if count > limit:
-                    raise ReleaseError(
-                        f"a choice set has {count} {what}, dialogues allow {limit}",
-                        where=f"{book.reference or 'book'}, category {shelf.category_id}",
-                        hint="build the products again",
-                    )
-        self.book, self.customer, self.rules = book, customer, rules
-        shape = (rows, rules.episodes)
-        self.seed = np.zeros(rows, np.int64)
-        self.sets, self.personas = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        self.labels = np.zeros(shape, np.int64)
-        self.episode = np.full(rows, -1, np.int64)
-        self.turn = np.zeros(rows, np.int64)
-        self.order = np.full((rows, int(book.sizes.max())), -1, np.int64)
-        self.y = np.full(self.order.shape, np.nan, np.float32)
-        self.answers = np.full((rows, MAX_FACETS), NOT_ASKED, np.int8)
-        self.feedback = np.full(rows, -1.0, np.float32)
-        self._said = np.full((rows, max(rules.max_questions, 1), 2), None, dtype=object)
-        # Values of facets by product of each set, padded with -1; -2 beyond the set's end.
-        width = self.order.shape[1]
-        self._values = np.full((len(book.sets), width + 1, MAX_FACETS), -2, np.int8)
-        for number, shelf in enumerate(book.sets):
-            for f, facet in enumerate(shelf.facets):
-                self._values[number, : len(shelf), f] = facet.of
-        self._facets = np.array([len(s.facets) for s in book.sets], np.int64)
-
-    @property
-    def over(self) -> npt.NDArray[np.bool_]:
-        """Whether a lifetime has ended, or not begun; of shape (rows,)."""
-        return (self.episode < 0) | (self.episode >= self.rules.episodes)
-
-    @property
-    def questions_left(self) -> Ints:
-        """Questions left in the current episodes, of shape (rows,)."""
-        return np.asarray(self.rules.max_questions - self.turn, np.int64)
-
-    def now(self, rows: Ints) -> Ints:
-        """Choice sets of the current episodes; of ended lifetimes, the last one's."""
-        return self.sets[rows, self._current(rows)]
-
-    def begin(self, rows: Ints, seeds: Ints) -> None:
-        """Start lifetimes."""
-        rules = self.rules
-        drawn = Lifetimes.draw(
-            self.book,
-            seeds,
+    def __init__(self, world: DialogueWorld, customer: Customer, rules: Rules, seed: int) -> None:
+        self.world, self.customer, self.rules, self.seed = world, customer, rules, seed
+        self._lifetime = Lifetimes.draw(
+            world,
+            [seed],
             setting=rules.setting,
             cell=rules.cell,
             episodes=rules.episodes,
             min_best=rules.min_best,
         )
-        self.seed[rows] = seeds
-        self.sets[rows], self.personas[rows] = drawn.sets, drawn.personas
-        self.labels[rows] = drawn.customers
-        self.episode[rows] = 0
-        self.feedback[rows] = -1.0
-        self._enter(rows)
+        #: Present episode, or the last one; and the episodes that have ended.
+        self.episode = self._begin(0)
+        self.ended: list[Episode] = []
 
-    def products(self, rows: Ints) -> npt.NDArray[np.int8]:
-        """Values by number in the dialogue and facet, of shape (n, 50, 30).
+    @property
+    def over(self) -> bool:
+        """Whether the lifetime has ended."""
+        return len(self.ended) == self.rules.episodes
+
+    @property
+    def dialogue(self) -> Dialogue:
+        """Dialogue of the present episode."""
+        return self.episode.dialogue
+
+    @property
+    def feedback(self) -> float:
+        """Feedback on the last episode as a number; -1 without one.
+
+        Regret (points), stars (0-5), or tone of the text (0 delighted, 3 disappointed).
+        """
+        last, form = (self.ended[-1] if self.ended else None), self.rules.feedback
+        if last is None or last.sold < 0 or form == "none":
+            return -1.0
+        if form == "stars":
+            return float(last.stars)
+        return float(last.regret if form == "regret" else tone_of(last.regret))
+
+    @property
+    def answers(self) -> npt.NDArray[np.int8]:
+        """Last answer by facet, `NOT_ASKED` where there is none, of shape (30,)."""
+        out = np.full(MAX_FACETS, NOT_ASKED, np.int8)
+        for answer in (turn.answer for turn in self.dialogue.turns):
+            if answer.facet >= 0:
+                out[answer.facet] = answer.value
+        return out
+
+    @property
+    def products(self) -> npt.NDArray[np.int8]:
+        """Values by number in the dialogue and facet, of shape (50, 30).
 
         -1: the product has no value of the facet; -2: there is no such product or facet.
         """
-        out = np.full((len(rows), MAX_PRODUCTS, MAX_FACETS), -2, np.int8)
-        # Number -1 is the row of missing products.
-        out[:, : self.order.shape[1]] = self._values[self.now(rows)[:, None], self.order[rows]]
+        out = np.full((MAX_PRODUCTS, MAX_FACETS), -2, np.int8)
+        shelf = self.episode.shelf
+        for n, facet in enumerate(shelf.facets):
+            out[: len(shelf), n] = facet.of[self.dialogue.order]
         return out
 
-    def allowed(self, rows: Ints) -> npt.NDArray[np.bool_]:
-        """Facets that can be asked about and products that can be sold, of shape (n, 80)."""
-        out = np.zeros((len(rows), MAX_FACETS + MAX_PRODUCTS), np.bool_)
-        left = self.questions_left[rows, None] > 0
-        exists = np.arange(MAX_FACETS) < self._facets[self.now(rows), None]
-        out[:, :MAX_FACETS] = exists & left & (self.answers[rows] == NOT_ASKED)
-        out[:, MAX_FACETS : MAX_FACETS + self.order.shape[1]] = self.order[rows] >= 0
+    @property
+    def allowed(self) -> npt.NDArray[np.bool_]:
+        """Facets that can be asked about and products that can be sold, of shape (80,)."""
+        out = np.zeros(MAX_FACETS + MAX_PRODUCTS, np.bool_)
+        shelf = self.episode.shelf
+        if self.dialogue.questions_left > 0:
+            out[: len(shelf.facets)] = self.answers[: len(shelf.facets)] == NOT_ASKED
+        out[MAX_FACETS : MAX_FACETS + len(shelf)] = True
         return out
 
-    def said(self, row: int) -> list[tuple[str, str]]:
-        """Questions and answers of the current episode."""
-        said: list[tuple[str, str]] = [(q, a) for q, a in self._said[row, : self.turn[row]]]
-        return said
+    def ask(self, text: str) -> str:
+        """Ask a question in words, and return the answer; raises as :func:`advance`."""
+        advance([self], [Action(ask=True, text=text)])
+        return self.dialogue.turns[-1].words[1]
 
-    def ask(
-        self, rows: Ints, facets: Ints, texts: npt.NDArray[np.object_] | None = None
-    ) -> npt.NDArray[np.object_]:
-        """Ask each row's customer one question, and return the answers in words.
+    def sell(self, number: int) -> Episode:
+        """Sell a product by its number in the dialogue; raises as :func:`advance`."""
+        advance([self], [Action(product=number)])
+        return self.ended[-1]
 
-        ``rows`` are lifetimes with questions left, ``facets`` those of the set, -1 for a question
-        in words; ``texts`` are the questions (None: the facets'). Raises AnswerError if a reply
-        failed or leaked; nothing has changed then.
-        """
-        assert (self.questions_left[rows] > 0).all()
-        assert not self.over[rows].any()
-        sets, turn = self.now(rows), self.turn[rows]
-        words = np.array(
-            [
-                self.book.sets[s].facets[f].question if text is None else text
-                for s, f, text in zip(sets, facets, _texts(texts, len(rows)), strict=True)
-            ],
-            dtype=object,
-        )
-        questions = Questions(
-            lifetime=self.seed[rows],
-            episode=self.episode[rows],
-            turn=turn,
-            seeds=combine(self.seed[rows], self.episode[rows], turn, _ANSWER),
-            set=sets,
-            persona=self.personas[rows, self.episode[rows]],
-            facet=facets,
-            text=texts,
-            transcript=lambda n: self.said(int(rows[n])),
-        )
-        answers = self.customer.answer(questions)
-        self._check(answers.status, rows)
-        spoken = self._spoken(answers, sets)
-        matched = answers.facet >= 0
-        self.answers[rows[matched], answers.facet[matched]] = answers.value[matched]
-        self._said[rows, turn, 0], self._said[rows, turn, 1] = words, spoken
-        self.turn[rows] += 1
-        return spoken
-
-    def waste(self, rows: Ints) -> None:
+    def waste(self) -> None:
         """Use up a question that can't be asked, such as one about a facet that is not there."""
-        self._said[rows, self.turn[rows], 0] = ""
-        self._said[rows, self.turn[rows], 1] = ""
-        self.turn[rows] += 1
+        self.dialogue.turns.append(Turn(Action(ask=True), Answer(value=UNMATCHED), ("", "")))
 
-    def sell(self, rows: Ints, numbers: Ints) -> Sold:
-        """End the current episodes, and go on with the next ones.
-
-        ``rows`` are lifetimes that are not over, ``numbers`` products as numbered in the dialogues;
-        -1 sells nothing. Raises AnswerError if a customer's feedback failed or leaked; nothing has
-        changed then.
-        """
-        assert not self.over[rows].any()
-        products = np.where(numbers < 0, -1, self.order[rows, numbers])
-        y = self.y[rows]
-        best = np.nanmax(y, axis=1)
-        score = np.where(products < 0, 0.0, y[np.arange(len(rows)), products]).astype(np.float32)
-        number, text = self._comment(rows, products, score, best)
-        self.feedback[rows] = number
-        self.episode[rows] += 1
-        self._enter(rows[~self.over[rows]])
-        return Sold(products, score, best, number, text)
-
-    def _comment(
-        self, rows: Ints, products: Ints, score: Floats, best: Floats
-    ) -> tuple[Floats, npt.NDArray[np.object_]]:
-        number = np.full(len(rows), -1.0, np.float32)
-        text = np.full(len(rows), "", dtype=object)
-        form, sold = self.rules.feedback, np.flatnonzero(products >= 0)
-        regret = best - score
-        if form == "none" or not len(sold):
-            return number, text
-        if form == "text":
-            number[sold] = tone_of(regret[sold])
-            at = rows[sold]
-            sales = Sales(
-                lifetime=self.seed[at],
-                episode=self.episode[at],
-                seeds=combine(self.seed[at], self.episode[at], 0, _COMMENT),
-                set=self.now(at),
-                persona=self.personas[at, self.episode[at]],
-                product=products[sold],
-                y=self.y[at],
-                transcript=lambda n: self.said(int(at[n])),
+    async def act(self, action: Action) -> None:
+        """Do an action of the agent; an impossible one ends the episode with nothing sold."""
+        episode = self.episode
+        await step(episode, action, self.customer, self.rules.feedback)
+        if episode.status != OK and episode.fault != "agent":
+            status, episode.status = episode.status, OK
+            if episode.fault == "answer":
+                episode.dialogue.turns.pop()
+            episode.sold, episode.comment = -1, None
+            raise AnswerError(
+                f"the customer's reply {status}",
+                where=f"lifetime {self.seed}, episode {episode.dialogue.episode}",
+                hint="reset, or use another customer",
             )
-            replies = self.customer.feedback(sales)
-            self._check(replies.status, at)
-            text[sold] = replies.text
-        elif form == "stars":
-            number[sold] = stars_of(score[sold], best[sold])
-            text[sold] = [f"{n:.0f} of 5 stars" for n in number[sold]]
-        else:
-            number[sold] = regret[sold]
-            text[sold] = [f"regret: {n:.0f} points" for n in number[sold]]
-        return number, text
+        if episode.over:
+            self.ended.append(episode)
+            if not self.over:
+                self.episode = self._begin(len(self.ended))
 
-    def _enter(self, rows: Ints) -> None:
-        if not len(rows):
-            return
-        sets = self.now(rows)
-        personas = self.personas[rows, self.episode[rows]]
-        self.y[rows] = self.book.scores(sets, personas)
-        for episode in np.unique(self.episode[rows]).tolist():
-            at = self.episode[rows] == episode
-            # A policy could remember a few orders.
-            self.order[rows[at]] = product_order(
-                self.book, self.seed[rows[at]], episode, sets[at], orders=None
-            )
-        self.turn[rows] = 0
-        self.answers[rows] = NOT_ASKED
-        self._said[rows] = None
-
-    def _current(self, rows: Ints) -> Ints:
-        return np.minimum(self.episode[rows], self.rules.episodes - 1)
-
-    def _spoken(self, answers: Answers, sets: Ints) -> npt.NDArray[np.object_]:
-        out = np.full(len(sets), NO_OPINION, dtype=object)
-        for n, given in enumerate(_texts(answers.text, len(sets))):
-            facet, value = int(answers.facet[n]), int(answers.value[n])
-            if given is not None:
-                out[n] = given
-            elif value >= 0:
-                out[n] = _prefers(self.book.sets[sets[n]].facets[facet].values[value])
-            elif value == NO_PREFERENCE:
-                out[n] = _INDIFFERENT
-        return out
-
-    def _check(self, status: npt.NDArray[np.int8] | None, rows: Ints) -> None:
-        if status is None or (status == OK).all():
-            return
-        bad = int(np.flatnonzero(status != OK)[0])
-        row = int(rows[bad])
-        raise AnswerError(
-            f"the customer's reply {STATUSES[int(status[bad])]}",
-            where=f"lifetime {self.seed[row]}, episode {self.episode[row]}",
-            hint="reset, or use another customer",
-        )
+    def _begin(self, number: int) -> Episode:
+        life = self._lifetime
+        # A policy could remember a few orders.
+        orders = product_order(self.world, life.seeds, number, life.sets[:, number], orders=None)
+        limit = self.rules.max_questions
+        return Episode.begin(self.world, life, 0, number, orders[0], max_questions=limit)
 
 
-def _texts(texts: npt.NDArray[np.object_] | None, count: int) -> Any:
-    return [None] * count if texts is None else texts
+def advance(sessions: Sequence[Session], actions: Sequence[Action]) -> None:
+    """Do an action in each of some lifetimes that are not over; customers answer in batches.
+
+    Raises AnswerError if a customer's reply failed or leaked; nothing has changed in that lifetime.
+    """
+    run_dialogues(session.act(action) for session, action in zip(sessions, actions, strict=True))

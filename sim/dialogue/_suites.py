@@ -13,17 +13,17 @@ from pipelines.hints import nearest
 from pipelines.plugins import closing
 from pipelines.progress import within
 from sim._results import ResultCache
-from sim.dialogue._book import Book
 from sim.dialogue._lifetimes import CELLS, SETTINGS, Cell, Lifetimes, Setting
 from sim.dialogue._protocol import FEEDBACK, Customer, Feedback
 from sim.dialogue._run import Played, play
+from sim.dialogue._world import DialogueWorld
 from sim.dialogue.agents import AGENTS, open_agent
 from sim.dialogue.customers import open_customer
 
 #: Agents that assume the customers' answer model.
 _ASSUMING = ("base", "greedy", "dp", "thompson")
 #: Agents that know nothing of the customer, and those that know everything.
-FLOORS, BOUNDS = ("random", "popularity"), ("oracle", "best")
+BASELINES, BOUNDS = ("random", "popularity"), ("oracle", "best")
 #: Control of what a belief over types is sure of: chosen on validation personas (docs/dialogue.md).
 _TEMPERED: dict[str, Any] = {"carry": 0.5}
 #: Questions of the planning protocol; the paper's T is unknown.
@@ -56,7 +56,7 @@ class Configuration:
         """Kind of the row: ``baseline``, ``statistical`` or ``model``."""
         if self.model:
             return "model"
-        return "baseline" if self.agent in FLOORS + BOUNDS else "statistical"
+        return "baseline" if self.agent in BASELINES + BOUNDS else "statistical"
 
     @property
     def labels(self) -> dict[str, str]:
@@ -94,7 +94,7 @@ class Suite:
 
 def _bounds(**shared: Any) -> list[Configuration]:
     """Baselines and bounds, which learn nothing."""
-    return [Configuration(a, memory=False, **shared) for a in FLOORS + BOUNDS]
+    return [Configuration(a, memory=False, **shared) for a in BASELINES + BOUNDS]
 
 
 def _with_control(rows: Sequence[Configuration]) -> list[Configuration]:
@@ -242,10 +242,10 @@ def chosen_suites(names: Sequence[str]) -> list[str]:
 
 @dataclass
 class DialogueContext:
-    """Book, settings and cache of runs; finished blocks of lifetimes are not played again."""
+    """World, settings and cache of runs; finished blocks of lifetimes are not played again."""
 
     #: Choice sets and customers; settings of engine and section ``dialogue``; the store's folder.
-    book: Book
+    world: DialogueWorld
     settings: Settings
     home: Path
     #: Name and arguments of the customers' class.
@@ -276,7 +276,7 @@ class DialogueContext:
             )
         count = self.model_seeds if chosen.model else self.seeds or seeds or dialogue.seeds
         return Lifetimes.draw(
-            self.book,
+            self.world,
             range(self.first_seed, self.first_seed + count),
             setting=chosen.setting,
             cell=chosen.cell,
@@ -293,7 +293,7 @@ class DialogueContext:
         text = " ".join(v for k, v in chosen.labels.items() if v and k != "unfaithful")
         with closing(agent), closing(customer), within(text):
             return play(
-                self.book,
+                self.world,
                 lifetimes,
                 agent,
                 customer,

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pipelines.config import Settings
-    from sim.dialogue import Book, Rules, Sessions
+    from sim.dialogue import DialogueWorld, Rules
+    from sim.dialogue._sessions import Session
 
 __all__ = ["app"]
 
@@ -147,7 +148,7 @@ def run(
             where="understudy dialogue run",
             hint="--suite models or --agent dp",
         )
-    tree, book = _opened(call, release)
+    tree, world = _opened(call, release)
     if model_agent or customer == "model" or any(a.startswith("model-") for a in agent or ()):
         check_engine(tree.engine, tree.serving)
     custom = [
@@ -164,7 +165,7 @@ def run(
     names = chosen_suites(suite or ())
     with call.progress("dialogues"):
         context = DialogueContext(
-            book,
+            world,
             tree,
             call.home,
             customer=customer,
@@ -180,7 +181,7 @@ def run(
     folder = out or call.home / "dialogues" / "runs" / result.key
     files = write_run(result, folder)
     payload: dict[str, Any] = {
-        "release": book.reference,
+        "release": world.reference,
         "seconds": result.seconds,
         "flagged": result.flagged,
         "not_played": result.not_played,
@@ -190,11 +191,11 @@ def run(
     call.emit(payload, lambda screen: _render(screen, result.report, payload))
 
 
-def _opened(call: cli.Call, release: str) -> tuple[Settings, Book]:
+def _opened(call: cli.Call, release: str) -> tuple[Settings, DialogueWorld]:
     from sim import Release
-    from sim.dialogue import Book
+    from sim.dialogue import DialogueWorld
 
-    return call.settings, Book.open(Release(call.release(release)))
+    return call.settings, DialogueWorld.open(Release(call.release(release)))
 
 
 def _rules(tree: Settings, setting: Any, cell: Any, episodes: int, feedback: Any) -> Rules:
@@ -328,14 +329,14 @@ def _titles(call: cli.Call, release: str) -> dict[str, str]:
     """Titles and names by id; none where the release is no longer in the store."""
     from pipelines.errors import ReleaseError
     from sim import Release
-    from sim.dialogue import Book
+    from sim.dialogue import DialogueWorld
 
     try:
-        book = Book.open(Release(call.release(release)))
+        world = DialogueWorld.open(Release(call.release(release)))
     except ReleaseError:
         return {}
-    titles = {s.category_id: s.name for s in book.sets}
-    for shelf in book.sets:
+    titles = {s.category_id: s.name for s in world.sets}
+    for shelf in world.sets:
         titles.update(zip(shelf.item_ids, shelf.titles, strict=True))
     return titles
 
@@ -392,20 +393,15 @@ def play(
     JSON (the conversation goes to standard error): {"regrets": points of each episode,
     "mean_regret": null without one}.
     """
-    import numpy as np
-
-    from sim.dialogue import Sessions
+    from sim.dialogue._sessions import Session, opened
     from sim.dialogue.suites import configured_customer
 
-    tree, book = _opened(call, release)
-    opened = configured_customer(customer, tree)
-    opened.open(book, 0)
-    rules = _rules(tree, setting, cell, episodes, feedback)
-    sessions = Sessions(book, opened, 1, rules)
-    sessions.begin(np.zeros(1, np.int64), np.array([seed]))
+    tree, world = _opened(call, release)
+    world, shopper = opened(world, configured_customer(customer, tree))
+    session = Session(world, shopper, _rules(tree, setting, cell, episodes, feedback), seed)
     screen, regrets = cli.console(stderr=call.quiet), list[float]()
-    while not sessions.over[0]:
-        regret = _visit(screen, sessions)
+    while not session.over:
+        regret = _visit(screen, session)
         if regret is None:
             break
         regrets.append(regret)
@@ -416,19 +412,16 @@ def play(
     )
 
 
-def _visit(screen: Console, sessions: Sessions) -> float | None:
+def _visit(screen: Console, session: Session) -> float | None:
     """One episode of a person's; None if they leave."""
-    import numpy as np
-
     from pipelines.prompts import one_line
     from sim.dialogue.tools import shelf_text
 
-    row = np.zeros(1, np.int64)
-    screen.print(f"\n{shelf_text(sessions)}")
-    shelf = sessions.book.sets[int(sessions.now(row)[0])]
-    order, y = sessions.order[0].copy(), sessions.y[0].copy()
+    episode = session.episode
+    shelf, y = episode.shelf, episode.y
+    screen.print(f"\n{shelf_text(session)}")
     while True:
-        left = int(sessions.questions_left[0])
+        left = session.dialogue.questions_left
         screen.print(f"\nQuestion ({left} left) or number: ", end="")
         line = sys.stdin.readline().strip()
         if not line:
@@ -441,22 +434,20 @@ def _visit(screen: Console, sessions: Sessions) -> float | None:
         if not left:
             screen.print("No questions are left: sell a product.")
             continue
-        answer = sessions.ask(row, np.array([-1]), np.array([line], dtype=object))[0]
-        screen.print(f"Customer: {one_line(answer)}")
-    ends = sessions.sell(row, np.array([int(line) - 1]))
-    if ends.text[0]:
-        screen.print(f"Customer: {one_line(ends.text[0])}")
+        screen.print(f"Customer: {one_line(session.ask(line))}")
+    session.sell(int(line) - 1)
+    if episode.comment is not None and episode.comment.text:
+        screen.print(f"Customer: {one_line(episode.comment.text)}")
     screen.print("\nBest products, by score:")
-    for n in np.argsort(-y[: len(shelf)])[:3].tolist():
-        place = int(np.flatnonzero(order == n)[0]) + 1
+    for n in (-y).argsort()[:3].tolist():
+        place = episode.dialogue.number(n) + 1
         screen.print(f"  {place}. {one_line(shelf.titles[n])}: {y[n]:.1f}")
-    regret = float(ends.regret[0])
-    rank = 1 + int((y[: len(shelf)] > ends.score[0]).sum())
+    score = y[episode.sold]
     screen.print(
-        f"You sold {one_line(shelf.titles[int(ends.product[0])])}: {ends.score[0]:.1f}, "
-        f"rank {rank}, regret {regret:.1f}."
+        f"You sold {one_line(shelf.titles[episode.sold])}: {score:.1f}, "
+        f"rank {1 + int((y > score).sum())}, regret {episode.regret:.1f}."
     )
-    return regret
+    return float(episode.regret)
 
 
 @app.command()
@@ -488,9 +479,9 @@ def tasks(
     from pipelines.store.files import storage_errors
     from sim.dialogue import tasks as rows
 
-    tree, book = _opened(call, release)
+    tree, world = _opened(call, release)
     rules = _rules(tree, setting, cell, episodes, feedback)
-    examples = rows(book, range(seed, seed + number), rules)
+    examples = rows(world, range(seed, seed + number), rules)
     lines = (orjson.dumps(row).decode() + "\n" for row in examples)
     if out is None and call.quiet:
         call.emit(list(examples), lambda _: None)

@@ -1,41 +1,44 @@
-"""Generated books, and conformance tests for agents and customers."""
+"""Generated worlds, and conformance tests for agents and customers."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import fields, replace
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import numpy as np
 import orjson
 
-from pipelines.seeding import combine
-from sim.dialogue._book import SPLITS, Book, ChoiceSet, Facet, Ints
 from sim.dialogue._lifetimes import Lifetimes, product_order
 from sim.dialogue._protocol import (
-    FAILED,
-    LEAKED,
     NO_PREFERENCE,
     OK,
+    STATUSES,
     UNMATCHED,
-    Actions,
+    Action,
     Agent,
-    Answers,
+    Answer,
     Customer,
-    Outcomes,
-    Questions,
-    Sales,
-    Views,
+    Dialogue,
+    Outcome,
+    Question,
+    Sale,
+    Turn,
 )
+from sim.dialogue._shop import run_dialogues
+from sim.dialogue._world import SPLITS, ChoiceSet, DialogueWorld, Facet
 
 __all__ = [
     "AgentContract",
     "CustomerContract",
-    "sample_book",
-    "sample_questions",
-    "sample_sales",
-    "sample_views",
+    "reply_of",
+    "sample_dialogue",
+    "sample_question",
+    "sample_sale",
+    "sample_world",
 ]
+
+T = TypeVar("T")
 
 _KINDS = {
     "material": ("wood", "metal", "plastic", "cotton", "glass"),
@@ -52,7 +55,7 @@ _KINDS = {
 _PRICES = ("low", "medium", "high")
 
 
-def sample_book(
+def sample_world(
     seed: int = 0,
     *,
     sets: int = 14,
@@ -62,8 +65,8 @@ def sample_book(
     dimensions: int = 8,
     unseen: float = 0.2,
     noise: float = 4.0,
-) -> Book:
-    """A generated book whose customers have tastes for facet values.
+) -> DialogueWorld:
+    """A generated world whose customers have tastes for facet values.
 
     A persona likes one value of every kind and is indifferent to some kinds; its score of a
     product is the weighted share of liked values plus a taste for the text vectors and noise.
@@ -141,7 +144,7 @@ def sample_book(
     favourites = [
         [vocabulary[k] for vocabulary, k in zip(vocabularies, row, strict=True)] for row in liked
     ]
-    return Book(
+    return DialogueWorld(
         sets=tuple(choice_sets),
         persona_ids=tuple(f"persona-{n:04d}" for n in range(personas)),
         descriptions=tuple(f"I like {', '.join(row)}." for row in favourites),
@@ -155,125 +158,71 @@ def sample_book(
     )
 
 
-def sample_views(
-    book: Book,
+def reply_of(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Result of a coroutine of an agent or a customer."""
+    return run_dialogues([coroutine])[0]
+
+
+def sample_dialogue(
+    world: DialogueWorld,
+    row: int = 0,
     *,
-    turn: int = 0,
-    rows: int = 6,
-    seed: int = 0,
-    max_questions: int = 20,
+    turns: int = 0,
     privileged: bool = False,
-) -> Views:
-    """Dialogues of different lifetimes after `turn` questions, about the first facets.
+    **options: Any,
+) -> Dialogue:
+    """Dialogue of lifetime `row` after some questions, about the first facets.
 
-    Answers are the first value, the second, and so on; the customers are test personas.
+    Answers are the first value, the second, and so on; the customers are test personas. Options
+    are further fields.
     """
-    life = Lifetimes.draw(book, range(rows), episodes=1)
-    sets = life.sets[:, 0]
-    facets = np.full((rows, max_questions), -1)
-    answers = np.full((rows, max_questions), UNMATCHED, np.int8)
-    for row, number in enumerate(sets.tolist()):
-        for n, facet in enumerate(book.sets[number].facets[:turn]):
-            facets[row, n] = n
-            answers[row, n] = n % len(facet.values)
-    transcripts = [
-        [
-            (f.question, f.values[n % len(f.values)])
-            for n, f in enumerate(book.sets[s].facets[:turn])
-        ]
-        for s in sets.tolist()
+    life = Lifetimes.draw(world, [row], episodes=1)
+    number = int(life.sets[0, 0])
+    shelf = world.sets[number]
+    answers = [
+        Answer(facet=n, value=n % len(facet.values)) for n, facet in enumerate(shelf.facets[:turns])
     ]
-    return Views(
-        lifetime=np.arange(rows),
-        episode=np.zeros(rows, np.int64),
-        turn=np.full(rows, turn),
-        seeds=combine(seed, life.seeds, turn),
-        set=sets,
-        customer=np.zeros(rows, np.int64),
-        order=product_order(book, life.seeds, 0, sets),
-        facets=facets,
-        answers=answers,
-        questions_left=np.full(rows, max_questions - turn),
-        must_ask=np.zeros(rows, np.bool_),
-        transcript=lambda row: transcripts[row],
-        past=lambda _: [],
-        persona=life.personas[:, 0] if privileged else None,
-    )
+    past = [Turn.of(shelf, Action(ask=True, facet=a.facet), a) for a in answers]
+    order = product_order(world, life.seeds, 0, life.sets[:, 0])[0, : len(shelf)]
+    persona = int(life.personas[0, 0]) if privileged else None
+    fields = {"order": order, "lifetime": row, "turns": past, "persona": persona}
+    return Dialogue(**{"set": number, "customer": 0} | fields | options)
 
 
-def sample_questions(book: Book, *, text: str | None = None, rows: int = 6) -> Questions:
-    """One question per lifetime: about the first facet, or in words."""
-    life = Lifetimes.draw(book, range(rows), episodes=1)
-    return Questions(
-        lifetime=np.arange(rows),
-        episode=np.zeros(rows, np.int64),
-        turn=np.zeros(rows, np.int64),
-        seeds=combine(life.seeds, 0),
-        set=life.sets[:, 0],
-        persona=life.personas[:, 0],
-        facet=np.full(rows, 0 if text is None else -1),
-        text=None if text is None else np.array([text] * rows, object),
-        transcript=lambda _: [],
-    )
+def sample_question(world: DialogueWorld, row: int = 0, *, text: str | None = None) -> Question:
+    """The first question of lifetime `row`: about the first facet, or in words."""
+    life = Lifetimes.draw(world, [row], episodes=1)
+    facet = 0 if text is None else -1
+    return Question(sample_dialogue(world, row), int(life.personas[0, 0]), facet, text)
 
 
-def sample_sales(book: Book, *, rows: int = 6) -> Sales:
-    """Sales of the first product of the set."""
-    life = Lifetimes.draw(book, range(rows), episodes=1)
-    return Sales(
-        lifetime=np.arange(rows),
-        episode=np.zeros(rows, np.int64),
-        seeds=combine(life.seeds, 1),
-        set=life.sets[:, 0],
-        persona=life.personas[:, 0],
-        product=np.zeros(rows, np.int64),
-        y=book.scores(life.sets[:, 0], life.personas[:, 0]),
-        transcript=lambda _: [],
-    )
-
-
-def _taken(batch: Any, rows: Ints) -> Any:
-    """Some rows of a batch."""
-    changed: dict[str, Any] = {}
-    for name in (f.name for f in fields(batch)):
-        value = getattr(batch, name)
-        if isinstance(value, np.ndarray):
-            changed[name] = value[rows]
-        elif callable(value):
-            changed[name] = lambda row, value=value: value(int(rows[row]))
-    return replace(batch, **changed)
-
-
-def _plain(batch: Any) -> list[list[str]]:
-    """Columns of a batch as texts: not a number equals itself."""
-    values = (getattr(batch, f.name) for f in fields(batch))
-    return [[repr(v) for v in column.tolist()] for column in values if column is not None]
+def sample_sale(world: DialogueWorld, row: int = 0, *, product: int = 0) -> Sale:
+    """Sale of a product of the set, by its number there."""
+    dialogue = sample_dialogue(world, row)
+    persona = int(Lifetimes.draw(world, [row], episodes=1).personas[0, 0])
+    return Sale(dialogue, persona, product, world.sets[dialogue.set].y[persona])
 
 
 class AgentContract(ABC):
     """Behaviour required of every :class:`sim.dialogue.Agent`."""
 
-    #: Turns at which it is asked (questions so far).
+    #: Turns at which it is asked (questions so far), and lifetimes.
     turns: tuple[int, ...] = (0, 2)
+    rows: tuple[int, ...] = (0, 1, 2, 3)
 
     @abstractmethod
     def make(self) -> Agent:
         """The agent under test, not opened."""
 
-    def opened(self, book: Book, seed: int = 3) -> Agent:
+    def opened(self, world: DialogueWorld, seed: int = 3) -> Agent:
         """The agent, opened as a run opens it."""
         agent = self.make()
-        agent.open(book if agent.privileged else book.disclosed(), seed)
+        agent.open(world if agent.privileged else world.disclosed(), seed)
         return agent
 
-    def views(self, book: Book, **options: Any) -> Views:
-        """Sample views; of privileged agents with personas."""
-        return sample_views(book, privileged=self.make().privileged, **options)
-
-    def outcomes(self, views: Views) -> Outcomes:
-        """The first product was sold, at a regret of 15 points."""
-        regret = np.full(len(views), 15.0, np.float32)
-        return Outcomes(views, product=views.order[:, 0], regret=regret)
+    def dialogue(self, world: DialogueWorld, row: int = 0, **options: Any) -> Dialogue:
+        """A sample dialogue; of privileged agents with a persona."""
+        return sample_dialogue(world, row, privileged=self.make().privileged, **options)
 
     def test_it_says_what_it_is(self) -> None:
         """A name for tables, and settings that can be stored."""
@@ -283,71 +232,56 @@ class AgentContract(ABC):
         assert isinstance(agent.privileged, bool)
         assert orjson.dumps(agent.metadata())
 
-    def test_actions_are_possible_ones(self, book: Book) -> None:
+    def test_actions_are_possible_ones(self, world: DialogueWorld) -> None:
         """A facet of the set or a question in words; a product of the dialogue."""
-        agent = self.opened(book)
-        for turn in self.turns:
-            views = self.views(book, turn=turn)
-            actions: Actions = agent.act(views)
-            ok = np.ones(len(views), np.bool_) if actions.status is None else actions.status == OK
-            for row in np.flatnonzero(ok).tolist():
-                shelf = book.sets[int(views.set[row])]
-                if actions.ask[row]:
-                    said = actions.text is not None and actions.text[row]
-                    assert 0 <= actions.facet[row] < len(shelf.facets) or said
-                else:
-                    assert 0 <= actions.product[row] < len(shelf)
-            for p in (actions.confidences, actions.distribution):
-                values = np.zeros(0) if p is None else p[~np.isnan(p)]
-                assert ((values >= -1e-6) & (values <= 1 + 1e-6)).all()
+        agent = self.opened(world)
+        for row in self.rows:
+            for turns in self.turns:
+                dialogue = self.dialogue(world, row, turns=turns)
+                action: Action = reply_of(agent.act(dialogue))
+                shelf = world.sets[dialogue.set]
+                if action.status == OK and action.ask:
+                    assert 0 <= action.facet < len(shelf.facets) or action.text
+                elif action.status == OK:
+                    assert 0 <= action.product < len(shelf)
+                for p in (action.confidences, action.distribution):
+                    values = np.zeros(0) if p is None else np.asarray(p)
+                    assert ((values >= -1e-6) & (values <= 1 + 1e-6)).all()
 
-    def test_it_sells_when_no_question_is_left(self, book: Book) -> None:
-        """With none left every row recommends or has failed."""
-        views = replace(self.views(book), questions_left=np.zeros(6, np.int64))
-        actions = self.opened(book).act(views)
-        ok = np.ones(6, np.bool_) if actions.status is None else actions.status == OK
-        assert not actions.ask[ok].any()
+    def test_it_sells_when_no_question_is_left(self, world: DialogueWorld) -> None:
+        """With none left it recommends or has failed."""
+        agent = self.opened(world)
+        for row in self.rows:
+            action = reply_of(agent.act(self.dialogue(world, row).last_turn()))
+            assert not action.ask or action.status != OK
 
-    def test_actions_do_not_depend_on_the_batch(self, book: Book) -> None:
-        """A row alone gets what it gets among others, in any order; asking again changes none."""
-        agent = self.opened(book)
-        for turn in self.turns:
-            views = self.views(book, turn=turn)
-            batch = _plain(agent.act(views))
-            back = _plain(agent.act(_taken(views, np.arange(6)[::-1])))
-            alone = _plain(agent.act(_taken(views, np.array([4]))))
-            assert batch == [column[::-1] for column in back]
-            assert [column[4:5] for column in batch] == alone
+    def test_equal_dialogues_get_equal_actions(self, world: DialogueWorld) -> None:
+        """Alone and with others, asked once or again."""
+        agent = self.opened(world)
+        dialogues = [self.dialogue(world, row, turns=self.turns[-1]) for row in self.rows]
+        together = run_dialogues(agent.act(dialogue) for dialogue in dialogues)
+        alone = [reply_of(agent.act(dialogue)) for dialogue in dialogues]
+        assert [repr(action) for action in together] == [repr(action) for action in alone]
 
-    def test_relabelled_products_give_relabelled_recommendations(self, book: Book) -> None:
+    def test_relabelled_products_give_relabelled_recommendations(
+        self, world: DialogueWorld
+    ) -> None:
         """The numbers of the products in the dialogue do not matter."""
-        agent = self.opened(book)
+        agent = self.opened(world)
         if agent.metadata().get("reads_order") or agent.name == "random":
             return
-        views = replace(self.views(book, turn=2), questions_left=np.zeros(6, np.int64))
-        turned = views.order.copy()
-        for row, size in enumerate(book.sizes[views.set].tolist()):
-            turned[row, :size] = views.order[row, :size][::-1]
-        first, second = agent.act(views), agent.act(replace(views, order=turned))
-        at = np.arange(6)
-        assert (views.order[at, first.product] == turned[at, second.product]).all()
+        first = self.dialogue(world, turns=2, max_questions=2)
+        second = self.dialogue(world, turns=2, max_questions=2, order=first.order[::-1])
+        sold = [d.order[reply_of(agent.act(d)).product] for d in (first, second)]
+        assert sold[0] == sold[1]
 
-    def test_wiped_lifetimes_are_as_new(self, book: Book) -> None:
-        """After `wipe` an agent acts as one that learned nothing; others keep what they have."""
-        fresh, agent = self.opened(book), self.opened(book)
-        views = self.views(book, turn=1)
-        agent.learn(self.outcomes(views))
-        agent.wipe(views.lifetime)
-        assert _plain(agent.act(views)) == _plain(fresh.act(views))
-
-    def test_learning_is_by_lifetime(self, book: Book) -> None:
-        """Lifetimes learn independently of each other."""
-        fresh, agent = self.opened(book), self.opened(book)
-        views = self.views(book, turn=1)
-        half = np.arange(3)
-        agent.learn(self.outcomes(_taken(views, half)))
-        others = _taken(views, np.arange(3, 6))
-        assert _plain(agent.act(others)) == _plain(fresh.act(others))
+    def test_what_it_learns_is_in_the_memory(self, world: DialogueWorld) -> None:
+        """An agent acts as a new one where the memory of the lifetime is empty."""
+        fresh, agent = self.opened(world), self.opened(world)
+        learned = self.dialogue(world, turns=1)
+        agent.learn(Outcome(learned, int(learned.order[0]), regret=15.0))
+        blank = self.dialogue(world, turns=1)
+        assert repr(reply_of(agent.act(blank))) == repr(reply_of(fresh.act(blank)))
 
 
 class CustomerContract(ABC):
@@ -357,10 +291,10 @@ class CustomerContract(ABC):
     def make(self) -> Customer:
         """The customer under test, not opened."""
 
-    def opened(self, book: Book, seed: int = 3) -> Customer:
+    def opened(self, world: DialogueWorld, seed: int = 3) -> Customer:
         """The customer, opened."""
         customer = self.make()
-        customer.open(book, seed)
+        customer.open(world, seed)
         return customer
 
     def test_it_says_what_it_is(self) -> None:
@@ -370,41 +304,36 @@ class CustomerContract(ABC):
         assert customer.name
         assert orjson.dumps(customer.metadata())
 
-    def test_answers_are_values_of_the_facet(self, book: Book) -> None:
+    def test_answers_are_values_of_the_facet(self, world: DialogueWorld) -> None:
         """A value of the matched facet, no preference or unmatched; or a known status."""
-        customer = self.opened(book)
+        customer = self.opened(world)
         for text in (None, "Which price do you prefer?", "qwerty?"):
-            questions = sample_questions(book, text=text)
-            answers: Answers = customer.answer(questions)
-            assert len(answers.facet) == len(answers.value) == len(questions)
-            status = np.zeros(6, np.int8) if answers.status is None else answers.status
-            assert set(status.tolist()) <= {OK, FAILED, LEAKED}
-            for row in np.flatnonzero(status == OK).tolist():
-                facet, value = int(answers.facet[row]), int(answers.value[row])
-                if facet < 0:
-                    assert value == UNMATCHED
-                    assert answers.text is not None
-                    assert answers.text[row]
-                else:
-                    widths = book.sets[int(questions.set[row])].widths
-                    assert value in (NO_PREFERENCE, *range(int(widths[facet])), UNMATCHED)
-
-    def test_the_same_question_gets_the_same_answer(self, book: Book) -> None:
-        """In any batch and order, and of another instance with the same seed."""
-        questions = sample_questions(book)
-        batch = _plain(self.opened(book).answer(questions))
-        back = _plain(self.opened(book).answer(_taken(questions, np.arange(6)[::-1])))
-        alone = _plain(self.opened(book).answer(_taken(questions, np.array([4]))))
-        assert batch == [column[::-1] for column in back]
-        assert [column[4:5] for column in batch] == alone
-
-    def test_feedback_names_no_product(self, book: Book) -> None:
-        """Words for each sale, without titles and ids; or a status other than ok."""
-        sales = sample_sales(book)
-        feedback = self.opened(book).feedback(sales)
-        for row, text in enumerate(feedback.text.tolist()):
-            if feedback.status is not None and feedback.status[row] != OK:
+            question = sample_question(world, text=text)
+            answer: Answer = reply_of(customer.answer(question))
+            assert answer.status in STATUSES
+            if answer.status != OK:
                 continue
-            shelf = book.sets[int(sales.set[row])]
-            assert text
-            assert not any(name in text for name in (*shelf.titles, *shelf.item_ids))
+            if answer.facet < 0:
+                assert answer.value == UNMATCHED
+                assert answer.text
+            else:
+                widths = world.sets[question.dialogue.set].widths
+                values = (NO_PREFERENCE, UNMATCHED, *range(int(widths[answer.facet])))
+                assert answer.value in values
+
+    def test_the_same_question_gets_the_same_answer(self, world: DialogueWorld) -> None:
+        """Alone and with others, and of another instance with the same seed."""
+        questions = [sample_question(world, row) for row in range(4)]
+        customer, other = self.opened(world), self.opened(world)
+        together = run_dialogues(customer.answer(question) for question in questions)
+        assert together == [reply_of(other.answer(question)) for question in questions]
+
+    def test_feedback_names_no_product(self, world: DialogueWorld) -> None:
+        """Words for each sale, without titles and ids; or a status other than ok."""
+        sale = sample_sale(world)
+        comment = reply_of(self.opened(world).feedback(sale))
+        assert comment.status in STATUSES
+        if comment.status == OK:
+            shelf = world.sets[sale.dialogue.set]
+            assert comment.text
+            assert not any(name in comment.text for name in (*shelf.titles, *shelf.item_ids))

@@ -18,16 +18,14 @@ import orjson
 
 from pipelines.errors import ConfigError, ReleaseError
 from pipelines.prompts import ShelfProduct, one_line, shelf_block
-from sim._release import Release, open_release
-from sim.dialogue._book import Book
+from sim._release import Release
 from sim.dialogue._lifetimes import Lifetimes
 from sim.dialogue._protocol import Customer
-from sim.dialogue._sessions import Rules, Sessions
-from sim.dialogue.customers import open_customer
+from sim.dialogue._sessions import Rules, Session, opened
+from sim.dialogue._world import DialogueWorld
 
 __all__ = ["ShoppingTools", "shelf_text", "tasks"]
 
-_ROW = np.zeros(1, np.int64)
 #: Longest question (characters); the rest is cut off.
 _QUESTION = 500
 _PROMPT = (
@@ -38,7 +36,7 @@ _PROMPT = (
 )
 
 
-def tasks(book: Book, seeds: Sequence[int], rules: Rules) -> Iterator[dict[str, Any]]:
+def tasks(world: DialogueWorld, seeds: Sequence[int], rules: Rules) -> Iterator[dict[str, Any]]:
     """Rows of a data set for post-training, one per lifetime.
 
     Returns
@@ -51,7 +49,7 @@ def tasks(book: Book, seeds: Sequence[int], rules: Rules) -> Iterator[dict[str, 
         If the cell has too few customers or choice sets for the lifetimes.
     """
     Lifetimes.draw(
-        book,
+        world,
         seeds,
         setting=rules.setting,
         cell=rules.cell,
@@ -61,7 +59,7 @@ def tasks(book: Book, seeds: Sequence[int], rules: Rules) -> Iterator[dict[str, 
     several = f"There are {rules.episodes} shelves, one after the other." * (rules.episodes > 1)
     content = _PROMPT.format(questions=rules.max_questions, episodes=several).rstrip()
     for seed in seeds:
-        task = orjson.dumps([1, book.reference, int(seed), asdict(rules)])
+        task = orjson.dumps([1, world.reference, int(seed), asdict(rules)])
         yield {
             "prompt": [{"role": "user", "content": content}],
             "task": base64.urlsafe_b64encode(task).decode(),
@@ -80,8 +78,8 @@ class ShoppingTools:
         A ``sim.Release``, or a reference such as ``"products@latest"``.
     home
         The store's folder for a reference.
-    book
-        An opened ``sim.dialogue.Book``, to share it between instances, in place of both.
+    world
+        An opened ``sim.dialogue.DialogueWorld``, to share it between instances, in place of both.
     customer
         ``"statistical"``, or an object as ``sim.dialogue.Customer``.
     """
@@ -91,18 +89,11 @@ class ShoppingTools:
         release: Release | Path | str = "products@latest",
         *,
         home: Path | str | None = None,
-        book: Book | None = None,
+        world: DialogueWorld | None = None,
         customer: str | Customer = "statistical",
     ) -> None:
-        if book is None:
-            if not isinstance(release, Release):
-                release = open_release(release, home=home)
-            book = Book.open(release)
-        self._book = book
-        self._customer = open_customer(customer) if isinstance(customer, str) else customer
-        self._customer.open(book, 0)
-        self._sessions: Sessions | None = None
-        self._shares: list[float] = []
+        self._world, self._customer = opened(world, customer, release, home)
+        self._session: Session | None = None
 
     def reset(self, **row: Any) -> str:
         """Start the lifetime of a row of `tasks`, and return the first shelf as text.
@@ -114,11 +105,9 @@ class ShoppingTools:
         ReleaseError
             If the task is of another release.
         """
-        seed, rules = _read_task(row.get("task"), self._book)
-        self._sessions = Sessions(self._book, self._customer, 1, rules)
-        self._sessions.begin(_ROW, np.array([seed]))
-        self._shares = []
-        return "\n\n" + shelf_text(self._sessions)
+        seed, rules = _read_task(row.get("task"), self._world)
+        self._session = Session(self._world, self._customer, rules, seed)
+        return "\n\n" + shelf_text(self._session)
 
     def ask(self, question: str) -> str:
         """Ask the customer one question about their wishes, needs or habits.
@@ -129,13 +118,13 @@ class ShoppingTools:
         Returns:
             The customer's answer.
         """
-        sessions = self._going_on()
-        if sessions.questions_left[0] <= 0:
+        session = self._going_on()
+        if session.dialogue.questions_left <= 0:
             raise ValueError("no questions are left: recommend a product")
         text = one_line(question)[:_QUESTION] if isinstance(question, str) else ""
         if not text:
             raise ValueError("the question is empty")
-        return str(sessions.ask(_ROW, np.array([-1]), np.array([text], dtype=object))[0])
+        return session.ask(text)
 
     def recommend(self, product: int) -> str:
         """Recommend one product of the shelf; this ends the visit.
@@ -146,50 +135,49 @@ class ShoppingTools:
         Returns:
             The customer's feedback, and the next shelf if there is one.
         """
-        sessions = self._going_on()
+        session = self._going_on()
         is_number = isinstance(product, int | np.integer) and not isinstance(product, bool)
         number = int(product) if is_number else 0
-        count = int((sessions.order[0] >= 0).sum())
+        count = len(session.episode.shelf)
         if not 1 <= number <= count:
             raise ValueError(f"{product!r} is no product: a whole number from 1 to {count}")
-        ends = sessions.sell(_ROW, np.array([number - 1]))
-        self._shares.append(float(ends.score[0] / ends.best[0]))
-        reply = f"Customer: {ends.text[0]}\n\n" if ends.text[0] else ""
-        return reply + ("The shop is closed." if sessions.over[0] else shelf_text(sessions))
+        comment = session.sell(number - 1).comment
+        reply = f"Customer: {comment.text}\n\n" if comment is not None else ""
+        return reply + ("The shop is closed." if session.over else shelf_text(session))
 
     def get_reward(self) -> float:
         """Mean of y_r/y* over the episodes of the lifetime, 0 where nothing was sold; 0-1."""
-        if self._sessions is None:
+        if self._session is None:
             return 0.0
-        return sum(self._shares) / self._sessions.rules.episodes
+        shares = [float(e.y[e.sold] / e.best) for e in self._session.ended]
+        return sum(shares) / self._session.rules.episodes
 
-    def _going_on(self) -> Sessions:
-        if self._sessions is None:
+    def _going_on(self) -> Session:
+        if self._session is None:
             raise ValueError("reset() comes first")
-        if self._sessions.over[0]:
+        if self._session.over:
             raise ValueError("the shop is closed: nothing more can be asked or recommended")
-        return self._sessions
+        return self._session
 
 
-def shelf_text(sessions: Sessions) -> str:
-    """Customer and numbered products of the first lifetime's current episode, as text."""
-    shelf = sessions.book.sets[int(sessions.now(np.array([0]))[0])]
-    numbers = sessions.order[0][sessions.order[0] >= 0].tolist()
+def shelf_text(session: Session) -> str:
+    """Customer and numbered products of the present episode, as text."""
+    shelf, dialogue = session.episode.shelf, session.dialogue
     products = [
         ShelfProduct(
             place, shelf.titles[n], price=_known(shelf.price[n]), rating=_known(shelf.rating[n])
         )
-        for place, n in enumerate(numbers, 1)
+        for place, n in enumerate(dialogue.order.tolist(), 1)
     ]
-    label = int(sessions.labels[0, sessions.episode[0]]) + 1
-    return f"You are serving customer {label}.\n{shelf_block(shelf.name, products)}"
+    block = shelf_block(shelf.name, products)
+    return f"You are serving customer {dialogue.customer + 1}.\n{block}"
 
 
 def _known(value: np.float32) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def _read_task(task: Any, book: Book) -> tuple[int, Rules]:
+def _read_task(task: Any, world: DialogueWorld) -> tuple[int, Rules]:
     try:
         version, reference, seed, rules = orjson.loads(base64.urlsafe_b64decode(task))
         if version != 1:
@@ -199,10 +187,10 @@ def _read_task(task: Any, book: Book) -> tuple[int, Rules]:
         raise ConfigError(
             "the row has no valid task", where="ShoppingTools.reset", hint="rows of `tasks`"
         ) from error
-    if reference != book.reference:
+    if reference != world.reference:
         raise ReleaseError(
-            f"the task is of the release {reference or 'of a generated book'}",
-            where=f"ShoppingTools.reset, release {book.reference or 'of a generated book'}",
+            f"the task is of the release {reference or 'of a generated world'}",
+            where=f"ShoppingTools.reset, release {world.reference or 'of a generated world'}",
             hint="open that release",
         )
     return parsed

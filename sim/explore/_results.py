@@ -13,7 +13,7 @@ from pipelines.config import Settings
 from pipelines.errors import IntegrityError, UnderstudyError
 from pipelines.store import Store
 from sim._release import Release, open_release
-from sim.dialogue import Book, Lifetimes, open_agent, play
+from sim.dialogue import DialogueWorld, Lifetimes, open_agent, play
 from sim.dialogue.suites import configured_customer, read_run
 from sim.experiments import paper_rows
 
@@ -175,25 +175,25 @@ def dialogues(release: Release, settings: Settings, folder: Path | None) -> dict
         folder = runs[-1].parent if runs else None
     if folder is not None:
         run = read_run(folder)
-        book = Book.open(open_release(run.release, home=home))
-        return _shown(book, run.episodes, run.turns)
+        world = DialogueWorld.open(open_release(run.release, home=home))
+        return _shown(world, (run.episodes, run.turns))
     try:
         # Of the home that holds the release: that may be another than the one of the results.
         if release.domain != "products":
             release = open_release("products", home=release.home)
-        book = Book.open(release)
-        return _shown(book, *_played(book, settings))
+        world = DialogueWorld.open(release)
+        return _shown(world, _played(world, settings))
     except UnderstudyError as error:
         return str(error)
 
 
-def _played(book: Book, settings: Settings) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _played(world: DialogueWorld, settings: Settings) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Episodes and turns of a few dialogues."""
     rules = settings.dialogue
-    lifetimes = Lifetimes.draw(book, range(_LIFETIMES), episodes=_LENGTH, min_best=rules.min_best)
+    lifetimes = Lifetimes.draw(world, range(_LIFETIMES), episodes=_LENGTH, min_best=rules.min_best)
     frames = [
         play(
-            book, lifetimes, open_agent(name, settings=settings),
+            world, lifetimes, open_agent(name, settings=settings),
             configured_customer("statistical", settings), max_questions=rules.max_questions,
             probes=range(1, _LENGTH + 1),
         )
@@ -203,7 +203,8 @@ def _played(book: Book, settings: Settings) -> tuple[pl.DataFrame, pl.DataFrame]
     return pl.concat(frame.episodes for frame in frames), pl.concat(turns)
 
 
-def _shown(book: Book, episodes: pl.DataFrame, turns: pl.DataFrame) -> dict[str, Any] | str:
+def _shown(world: DialogueWorld, played: tuple[pl.DataFrame, pl.DataFrame]) -> dict[str, Any] | str:
+    episodes, turns = played
     ok = episodes.filter(pl.col("status") == "ok")
     agents = ok["agent"].unique(maintain_order=True).head(_AGENTS)
     # Agents with questions first, the best of them first: the view shows what asking is worth.
@@ -217,9 +218,9 @@ def _shown(book: Book, episodes: pl.DataFrame, turns: pl.DataFrame) -> dict[str,
     )
     if chosen.is_empty():
         return "every dialogue of the run failed"
-    people = {name: n for n, name in enumerate(book.persona_ids)}
-    sets = {s.category_id: s for s in book.sets}
-    names = _names(book)
+    people = {name: n for n, name in enumerate(world.persona_ids)}
+    sets = {s.category_id: s for s in world.sets}
+    names = _names(world)
     rows = []
     for end in chosen.iter_rows(named=True):
         keys = ("run", "seed", "episode")
@@ -235,10 +236,10 @@ def _shown(book: Book, episodes: pl.DataFrame, turns: pl.DataFrame) -> dict[str,
                 "category": shelf.name,
                 "path": shelf.path,
                 "who": {
-                    **book.attributes[person],
+                    **world.attributes[person],
                     "persona_id": end["persona_id"],
                     "name": names.get(end["persona_id"]),
-                    "description": book.descriptions[person],
+                    "description": world.descriptions[person],
                 },
                 "best": end["best"],
                 "regret": end["regret"],
@@ -260,13 +261,13 @@ def _shown(book: Book, episodes: pl.DataFrame, turns: pl.DataFrame) -> dict[str,
                 ],
             }
         )
-    return {"rows": rows, "release": book.reference}
+    return {"rows": rows, "release": world.reference}
 
 
-def _names(book: Book) -> dict[str, str]:
-    if book.release is None:
+def _names(world: DialogueWorld) -> dict[str, str]:
+    if world.release is None:
         return {}
-    rows = book.release["personas"].polars(["persona_id", "name"])
+    rows = world.release["personas"].polars(["persona_id", "name"])
     return dict(rows.drop_nulls().iter_rows())
 
 

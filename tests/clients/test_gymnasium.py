@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env
 from support import dialogue_release, small_release
 
 import sim
-from sim.dialogue.testing import sample_book
+from sim.dialogue.testing import sample_world
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.timeout(900)]
 
@@ -65,7 +65,7 @@ def test_async_slates_live_as_those_of_one_process(home: Path) -> None:
 
 
 def test_async_dialogues_live_as_those_of_one_process(tmp_path: Path) -> None:
-    dialogue_release.publish(tmp_path, sample_book())
+    dialogue_release.publish(tmp_path, sample_world())
     actions = [[0, 1], [1, 0], [20, 21]]
     shared: Any = {"release": "products@latest", "home": tmp_path}
     found = rewards("Understudy/Dialogue-v0", "async", actions, **shared)

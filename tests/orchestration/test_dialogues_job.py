@@ -13,17 +13,17 @@ from support.dialogue_release import publish
 
 from orchestration.definitions import build_defs
 from pipelines.store import Store
-from sim.dialogue import Book
-from sim.dialogue.testing import sample_book
+from sim.dialogue import DialogueWorld
+from sim.dialogue.testing import sample_world
 
 pytestmark = pytest.mark.night
 
 CHECKS = ("replies_are_readable", "no_leaks", "asking_pays", "oracle_beats_floors")
 
 
-def run(home: Path, book: Book, **config: Any) -> tuple[dict[str, Any], dict[str, bool]]:
+def run(home: Path, world: DialogueWorld, **config: Any) -> tuple[dict[str, Any], dict[str, bool]]:
     """Materialisations by table, and whether each check of the job passed."""
-    publish(home, book)
+    publish(home, world)
     job = build_defs(home, executor=dg.in_process_executor).resolve_job_def("dialogues")
     with dg.instance_for_test() as instance:
         result = job.execute_in_process(
@@ -44,8 +44,8 @@ def run(home: Path, book: Book, **config: Any) -> tuple[dict[str, Any], dict[str
 
 
 def test_job_stores_tables_plots_and_checks(tmp_path: Path) -> None:
-    book = sample_book(sets=16, personas=80)
-    made, passed = run(tmp_path, book, suites=["context"], seeds=6, episodes=4)
+    world = sample_world(sets=16, personas=80)
+    made, passed = run(tmp_path, world, suites=["context"], seeds=6, episodes=4)
     assert set(made) == {"episodes", "turns", "report"}
     shown = made["episodes"].metadata
     assert "| dp | on | statistical |" in shown["context"].value
@@ -61,16 +61,16 @@ def test_job_stores_tables_plots_and_checks(tmp_path: Path) -> None:
 def test_checks_warn_of_scores_without_tastes_and_descriptions_that_say_nothing(
     tmp_path: Path,
 ) -> None:
-    book = sample_book(sets=16, personas=80)
+    world = sample_world(sets=16, personas=80)
     alike = tuple(
         replace(s, y=np.repeat(s.y.mean(axis=0)[None] + 25, len(s.y), 0).clip(0, 100))
-        for s in book.sets
+        for s in world.sets
     )
     told = tuple(
-        "Someone who shops here at times and says no more than that." for _ in book.descriptions
+        "Someone who shops here at times and says no more than that." for _ in world.descriptions
     )
     _, passed = run(
-        tmp_path, replace(book, sets=alike, descriptions=told), suites=["reasoning"], seeds=6,
+        tmp_path, replace(world, sets=alike, descriptions=told), suites=["reasoning"], seeds=6,
         episodes=2,
     )  # fmt: skip
     assert passed == dict(zip(CHECKS, (True, True, False, False), strict=True))

@@ -1,4 +1,4 @@
-"""A generated book of dialogues as a release of products in a real store."""
+"""A generated world of dialogues as a release of products in a real store."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import polars as pl
 from support.small_release import conform
 
 from pipelines.store import CheckRecord, Release, Store
-from sim.dialogue import Book
+from sim.dialogue import DialogueWorld
 
-#: Kinds of facets in the table; a generated book has more vocabularies than are packaged.
+#: Kinds of facets in the table; a generated world has more vocabularies than are packaged.
 _KINDS = {"price": "price", "brand": "brand"}
 
 
-def frames(book: Book) -> dict[str, pl.DataFrame]:
-    """Tables that ``Book.open`` reads the same sets and scores from.
+def frames(world: DialogueWorld) -> dict[str, pl.DataFrame]:
+    """Tables that ``DialogueWorld.open`` reads the same sets and scores from.
 
     Ids are those that contracts ask for, so that personas have the split of their hash. A facet's
-    id is its kind, as `Book.open` names them.
+    id is its kind, as `DialogueWorld.open` names them.
     """
-    items = {name: f"asin:{n:010d}" for n, name in enumerate(_item_ids(book))}
-    people = [f"persona:products:{n:07d}" for n in range(len(book.persona_ids))]
-    sets = [(f"category:{s.path}", s) for s in book.sets]
+    items = {name: f"asin:{n:010d}" for n, name in enumerate(_item_ids(world))}
+    people = [f"persona:products:{n:07d}" for n in range(len(world.persona_ids))]
+    sets = [(f"category:{s.path}", s) for s in world.sets]
     products = pl.concat(
         pl.DataFrame(
             {
@@ -100,23 +100,23 @@ def frames(book: Book) -> dict[str, pl.DataFrame]:
                 "domain": "products",
                 "origin": "sampled",
                 "writer": "statistical",
-                "age": [int(a["age"]) for a in book.attributes],
-                "description": book.descriptions,
+                "age": [int(a["age"]) for a in world.attributes],
+                "description": world.descriptions,
             }
         ),
         "preference_scores": scores,
     }  # fmt: skip
 
 
-def _item_ids(book: Book) -> list[str]:
-    return sorted({i for s in book.sets for i in s.item_ids})
+def _item_ids(world: DialogueWorld) -> list[str]:
+    return sorted({i for s in world.sets for i in s.item_ids})
 
 
-def publish(home: Path, book: Book, **settings: Any) -> Release:
-    """Commit the tables of a book and publish them as ``products``."""
+def publish(home: Path, world: DialogueWorld, **settings: Any) -> Release:
+    """Commit the tables of a world and publish them as ``products``."""
     store = Store(home)
     found, required = {}, {}
-    for name, frame in frames(book).items():
+    for name, frame in frames(world).items():
         dataset = f"products.{name}"
         snapshot = store.commit(dataset, conform(dataset, frame), code_version="test")
         store.record_checks(dataset, snapshot.version, [CheckRecord("whole", True)])

@@ -18,7 +18,7 @@ from support.running import run_understudy
 
 from pipelines.config import Settings
 from sim import open_release
-from sim.dialogue.testing import sample_book
+from sim.dialogue.testing import sample_world
 from sim.environment import World
 from sim.explore import VIEWS, explore
 from sim.training import RunSettings, train
@@ -56,7 +56,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         home, replace={**tables, **{f"movies.{name}": frame for name, frame in replaced.items()}}
     )
     release = open_release("movies@latest", home=home)
-    publish(home, sample_book(sets=6, personas=40))
+    publish(home, sample_world(sets=6, personas=40))
     settings = RunSettings(algo="a2c", steps=64, envs=4, users=4, evaluate_every=32)
     train(World.open(release), settings, [0], home / "training" / "movies-a2c")
     understudy = Path(sys.executable).with_name("understudy")

@@ -14,7 +14,7 @@ from pipelines.markdown import html_page
 from pipelines.quality import release_report, report_page
 from pipelines.store import Store
 from sim.dialogue.suites import DialogueContext, run_suites, write_run
-from sim.dialogue.testing import sample_book
+from sim.dialogue.testing import sample_world
 
 pytestmark = pytest.mark.pipeline
 
@@ -98,8 +98,8 @@ def test_ablation_table_fits_a_wide_window(
 @pytest.fixture(scope="module")
 def dialogues_page(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("dialogues")
-    book = sample_book(sets=12, personas=60)
-    context = DialogueContext(book, Settings(), folder, seeds=4, episodes=3)
+    world = sample_world(sets=12, personas=60)
+    context = DialogueContext(world, Settings(), folder, seeds=4, episodes=3)
     files = write_run(run_suites(context, ["models"]), folder / "run")
     return files["html"].read_text("utf-8")
 

@@ -31,7 +31,7 @@ AGENTS = Registry(
         "model-summary": "sim.dialogue.agents.model:Summariser",
         "model-oracle": "sim.dialogue.agents.model:Oracle",
     },
-    methods=("open", "act", "learn", "wipe", "metadata"),
+    methods=("open", "act", "learn", "metadata"),
     implement="sim.dialogue.Agent (docs/dialogue.md)",
 )
 #: Decorator that registers an agent in this process: ``@agent("mine")``.

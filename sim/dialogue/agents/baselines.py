@@ -13,8 +13,8 @@ from pipelines.llm.answers import AnswerStore
 from pipelines.raters import Rater, needs_of, open_rater
 from pipelines.seams import RATERS
 from pipelines.seeding import uniform
-from sim.dialogue._book import Book, ChoiceSet, Ints
-from sim.dialogue._protocol import FAILED, OK, Actions, Outcomes, Views
+from sim.dialogue._protocol import FAILED, Action, Batched, Dialogue, Outcome
+from sim.dialogue._world import ChoiceSet, DialogueWorld
 
 __all__ = ["BestAgent", "OracleAgent", "PopularityAgent", "RandomAgent"]
 
@@ -25,26 +25,19 @@ class _Seller:
     name = ""
     privileged = False
 
-    def open(self, book: Book, seed: int) -> None:  # noqa: ARG002
-        """Keep the book."""
-        self.book = book
+    def open(self, world: DialogueWorld, seed: int) -> None:  # noqa: ARG002
+        """Keep the world."""
+        self.world = world
 
-    def act(self, views: Views) -> Actions:
+    async def act(self, dialogue: Dialogue) -> Action:
         """Recommend."""
-        return Actions(
-            ask=np.zeros(len(views), np.bool_),
-            facet=np.full(len(views), -1),
-            product=self.sell(views),
-        )
+        return Action(product=self.sell(dialogue))
 
-    def sell(self, views: Views) -> Ints:
-        """Recommended products, as numbers in the dialogue."""
+    def sell(self, dialogue: Dialogue) -> int:
+        """Recommended product, as a number in the dialogue."""
         raise NotImplementedError
 
-    def learn(self, outcomes: Outcomes) -> None:
-        """Do nothing."""
-
-    def wipe(self, lifetimes: Ints) -> None:
+    def learn(self, outcome: Outcome) -> None:
         """Do nothing."""
 
     def metadata(self) -> dict[str, Any]:
@@ -57,10 +50,9 @@ class RandomAgent(_Seller):
 
     name = "random"
 
-    def sell(self, views: Views) -> Ints:
+    def sell(self, dialogue: Dialogue) -> int:
         """A product by hash of the turn's seed."""
-        sizes = self.book.sizes[views.set]
-        return (uniform(views.seeds, 121) * sizes).astype(np.int64)
+        return int(uniform(dialogue.seed(), 121) * len(dialogue.order))
 
 
 class PopularityAgent(_Seller):
@@ -68,13 +60,13 @@ class PopularityAgent(_Seller):
 
     name = "popularity"
 
-    def open(self, book: Book, seed: int) -> None:  # noqa: ARG002
+    def open(self, world: DialogueWorld, seed: int) -> None:  # noqa: ARG002
         """Find the best product of each set."""
-        self.first = np.array([_most_popular(s) for s in book.sets], np.int64)
+        self.first = [_most_popular(s) for s in world.sets]
 
-    def sell(self, views: Views) -> Ints:
+    def sell(self, dialogue: Dialogue) -> int:
         """The set's most popular product."""
-        return views.placed(self.first[views.set])
+        return dialogue.number(self.first[dialogue.set])
 
 
 def _most_popular(shelf: ChoiceSet) -> int:
@@ -89,11 +81,10 @@ class BestAgent(_Seller):
     name = "best"
     privileged = True
 
-    def sell(self, views: Views) -> Ints:
+    def sell(self, dialogue: Dialogue) -> int:
         """The best product by the scores."""
-        assert views.persona is not None
-        y = self.book.scores(views.set, views.persona)
-        return views.placed(np.nanargmax(y, axis=1).astype(np.int64))
+        y = self.world.sets[dialogue.set].y[dialogue.persona]
+        return dialogue.number(int(np.nanargmax(y)))
 
 
 class OracleAgent(_Seller):
@@ -121,20 +112,20 @@ class OracleAgent(_Seller):
         scoring = given.product_scoring.model_copy(update=update)
         self._settings = given.model_copy(update={"product_scoring": scoring})
         self._rater: Rater | None = None
-        self._chosen: dict[tuple[int, int], int] = {}
+        self._chosen: dict[tuple[int, int | None], int] = {}
 
-    def open(self, book: Book, seed: int) -> None:
+    def open(self, world: DialogueWorld, seed: int) -> None:
         """Open the rater; one whose scores are those that the regret is made of is refused."""
-        super().open(book, seed)
+        super().open(world, seed)
         self._chosen.clear()
         rater_name = self._name if self._engine is None else str(self._engine.model)
-        if rater_name in book.raters:
+        if rater_name in world.raters:
             raise ConfigError(
                 "the oracle's rater is a member of the ensemble that made the scores",
-                where=f"agent oracle, rater {rater_name}, {book.reference or 'book'}",
-                hint=f"use a rater other than {', '.join(book.raters)}",
+                where=f"agent oracle, rater {rater_name}, {world.reference or 'world'}",
+                hint=f"use a rater other than {', '.join(world.raters)}",
             )
-        tables = book.tables(needs_of(self._name))
+        tables = world.tables(needs_of(self._name))
         self._personas, self._items = tables.pop("personas"), tables["items"]
         self._row = {item: n for n, item in enumerate(self._items["item_id"].to_list())}
         store = None
@@ -157,25 +148,21 @@ class OracleAgent(_Seller):
             metadata |= {"language_model": self._engine.model, "engine": self._engine.kind}
         return metadata
 
-    def act(self, views: Views) -> Actions:
+    async def act(self, dialogue: Dialogue) -> Action:
         """Recommend the rater's highest, the first of equal ones; failed without all ratings."""
-        assert views.persona is not None
-        pairs = list(zip(views.set.tolist(), views.persona.tolist(), strict=True))
-        self._rate(sorted(set(pairs) - self._chosen.keys()))
-        product = np.array([self._chosen[pair] for pair in pairs], np.int64)
-        return Actions(
-            ask=np.zeros(len(views), np.bool_),
-            facet=np.full(len(views), -1),
-            product=views.placed(np.maximum(product, 0)),
-            status=np.where(product < 0, FAILED, OK).astype(np.int8),
-        )
+        pair = (dialogue.set, dialogue.persona)
+        if pair not in self._chosen:
+            await Batched(self._rate, pair)
+        product = self._chosen[pair]
+        if product < 0:
+            return Action(status=FAILED)
+        return Action(product=dialogue.number(product))
 
-    def _rate(self, pairs: list[tuple[int, int]]) -> None:
+    def _rate(self, waiting: list[tuple[int, int]]) -> list[None]:
         """Choose products of sets for personas."""
-        if not pairs:
-            return
         assert self._rater is not None
-        sets = [self.book.sets[number] for number, _ in pairs]
+        pairs = sorted(set(waiting) - self._chosen.keys())
+        sets = [self.world.sets[number] for number, _ in pairs]
         people, who = np.unique([persona for _, persona in pairs], return_inverse=True)
         what = np.array([self._row[item] for shelf in sets for item in shelf.item_ids])
         indices = np.stack([np.repeat(who, [len(shelf) for shelf in sets]), what], axis=1)
@@ -187,3 +174,4 @@ class OracleAgent(_Seller):
         for pair, scores in zip(pairs, np.split(batch.expected[back], ends), strict=True):
             complete = not np.isnan(scores).any()
             self._chosen[pair] = int(np.round(scores, 6).argmax()) if complete else -1
+        return [None] * len(waiting)

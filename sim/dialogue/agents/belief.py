@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pipelines.errors import ConfigError
-from pipelines.seeding import combine, uniform
+from pipelines.seeding import uniform
 from sim.dialogue._answers import AnswerModel, columns_of
-from sim.dialogue._belief import MAX_TYPES, Priors, SetBelief, Types, learned
-from sim.dialogue._book import Book, Floats, Ints, groups
-from sim.dialogue._feedback import FeedbackModel
-from sim.dialogue._protocol import Actions, Bools, Outcomes, Views
+from sim.dialogue._belief import MAX_TYPES, SetBelief, Types
+from sim.dialogue._protocol import Action, Dialogue, Outcome
+from sim.dialogue._world import DialogueWorld, Floats
 
 __all__ = ["BaseAgent", "BeliefAgent", "GreedyAgent", "PlanningAgent", "ThompsonAgent"]
 
-_FACET, _TYPE, _BELIEF = 131, 132, 133
+_FACET, _TYPE = 131, 132
+#: Entry of a dialogue's memory, and least weight whose logarithm is taken.
+_MEMORY, _TINY = "belief", 1e-30
+
+
+@dataclass
+class Prior:
+    """Belief of a lifetime at the start of an episode."""
+
+    #: Label of the last customer, and the log weights after the episode with it.
+    customer: int
+    log_w: Floats
+    #: Parameters of the Dirichlet of which another customer's prior is the mean: 1 plus the
+    #: weights at the end of each episode.
+    alpha: Floats
 
 
 class BeliefAgent:
     """Posterior over types from the answers, carried from episode to episode.
-
-    Dialogues of a choice set with equal priors and answers share a belief.
 
     Parameters
     ----------
@@ -56,18 +68,14 @@ class BeliefAgent:
                 "carry must be from 0 to 1", where=f"agent {self.name}, carry = {carry:g}"
             )
         self._model = AnswerModel(tau, delta)
-        self._feedback = FeedbackModel()
         self._questions = questions
         self._most = types
         self._carry = carry
 
-    def open(self, book: Book, seed: int) -> None:
-        """Draw the types and start from a uniform prior."""
-        self._types = Types(book, self._model, seed=seed, most=self._most)
-        self._priors = Priors(len(self._types), self._carry)
-        self._book = book
-        width = max(int(s.widths.sum()) + 2 * len(s.facets) for s in book.sets)
-        self._hashes = combine(seed, _BELIEF, np.arange(width))
+    def open(self, world: DialogueWorld, seed: int) -> None:
+        """Draw the types."""
+        self._types = Types(world, self._model, seed=seed, most=self._most)
+        self._world = world
 
     def metadata(self) -> dict[str, Any]:
         """Name, answer model, questions, types and exponent."""
@@ -80,94 +88,59 @@ class BeliefAgent:
             "carry": self._carry,
         }
 
-    def act(self, views: Views) -> Actions:
+    async def act(self, dialogue: Dialogue) -> Action:
         """Ask about the facet of the highest score above the threshold, or sell."""
-        n = len(views)
-        facet, product = np.full(n, -1), np.zeros(n, np.int64)
-        expected = np.full((n, 7), np.nan, np.float32)
-        ask = np.zeros(n, np.bool_)
-        for _, rows, table, w, unique, free in self._beliefs(views):
-            first, inverse = unique
-            sold = self.sell(table, w, views.seeds[rows], inverse)
-            product[rows] = sold
-            expected[rows] = _of(table, w, inverse, sold)
-            left = views.questions_left[rows] > 0
-            more = left & (views.must_ask[rows] | self._goes_on(views.turn[rows]))
-            if table.facets and more.any():
-                scores = self.scores(table, w, free[first], views, rows, inverse)
-                scores = np.where(free, np.round(scores, 3), -np.inf)
-                ask[rows] = more & (views.must_ask[rows] | (scores.max(axis=1) > self.threshold))
-                facet[rows] = np.where(ask[rows], scores.argmax(axis=1), -1)
-        return Actions(
-            ask=ask,
+        table, w = self._belief(dialogue)
+        product = self.sell(table, w, dialogue)
+        expected_regret, *confidences = table.expected(w, product).tolist()
+        facet = -1
+        if table.facets and dialogue.may_ask(self._questions):
+            free = ~np.isin(np.arange(table.facets), list(dialogue.asked))
+            scores = np.round(self.scores(table, w, free, dialogue), 3)
+            scores = np.where(free, scores, -np.inf)
+            if dialogue.forced or scores.max() > self.threshold:
+                facet = int(scores.argmax())
+        return Action(
+            ask=facet >= 0,
             facet=facet,
-            product=views.placed(product),
-            expected_regret=expected[:, 0],
-            confidences=expected[:, 1:],
+            product=dialogue.number(product),
+            expected_regret=expected_regret,
+            confidences=confidences,
         )
 
-    def learn(self, outcomes: Outcomes) -> None:
+    def learn(self, outcome: Outcome) -> None:
         """Carry the weights after answers and feedback to the next episode."""
-        views = outcomes.views
-        for _, rows, table, w, (_, inverse), _ in self._beliefs(views):
-            after = learned(w[inverse], table, outcomes, rows, self._feedback)
-            self._priors.write(views.lifetime[rows], views.customer[rows], after)
+        dialogue = outcome.dialogue
+        table, w = self._belief(dialogue)
+        after = table.learned(w, outcome)
+        prior: Prior | None = dialogue.memory.get(_MEMORY)
+        alpha = np.ones(len(after), np.float32) if prior is None else prior.alpha
+        log_w = np.log(np.maximum(after, _TINY))
+        dialogue.memory[_MEMORY] = Prior(dialogue.customer, log_w, alpha + after)
 
-    def wipe(self, lifetimes: Ints) -> None:
-        """Start these lifetimes from a uniform prior."""
-        self._priors.wipe(lifetimes)
+    def scores(self, table: SetBelief, w: Floats, free: Any, dialogue: Dialogue) -> Floats:  # noqa: ARG002
+        """Worth of asking each facet, of shape (facets,); nothing by default.
 
-    def scores(
-        self,
-        table: SetBelief,
-        w: Floats,  # noqa: ARG002
-        free: Bools,  # noqa: ARG002
-        views: Views,  # noqa: ARG002
-        rows: Ints,
-        inverse: Ints,  # noqa: ARG002
-    ) -> Floats:
-        """Worth of asking each facet, of shape (rows, facets); nothing by default.
-
-        ``w`` are distinct beliefs, of shape (beliefs, K), ``free`` the facets that were not asked
-        yet, of shape (beliefs, facets), ``inverse`` the belief of each of the ``rows`` of this set.
+        ``free`` marks the facets that were not asked yet.
         """
-        return np.zeros((len(rows), table.facets), np.float32)
+        return np.zeros(table.facets, np.float32)
 
-    def sell(self, table: SetBelief, w: Floats, seeds: Any, inverse: Ints) -> Ints:  # noqa: ARG002
-        """Products with the highest expected score, one per row, as numbers of the choice set."""
-        return np.asarray(np.round(table.scores(w), 3).argmax(axis=1)[inverse], np.int64)
+    def sell(self, table: SetBelief, w: Floats, dialogue: Dialogue) -> int:  # noqa: ARG002
+        """The product with the highest expected score, as a number of the choice set."""
+        return int(np.round(table.scores(w), 3).argmax())
 
-    def _goes_on(self, turn: Ints) -> Bools:
-        if self._questions is None:
-            return np.ones(len(turn), np.bool_)
-        return np.asarray(turn < self._questions)
-
-    def _beliefs(self, views: Views) -> Any:
-        """Distinct beliefs by choice set.
-
-        Yields number, rows, tables, beliefs of shape (beliefs, K), the first row of each belief and
-        the belief of each row, and the facets that a row has not asked about.
-        """
-        log_prior, keys = self._priors.read(views.lifetime, views.customer)
-        for number, rows in groups(views.set):
-            table = self._types[number]
-            shelf = self._book.sets[number]
-            columns = columns_of(shelf, views.facets[rows], views.answers[rows])
-            counts = np.zeros((len(rows), table.p.shape[1] + 1), np.float32)
-            counts[np.arange(len(rows))[:, None], columns] = 1.0  # a repeated answer counts once
-            used = self._asked(views, rows)
-            history = np.concatenate([counts[:, :-1], used], axis=1).astype(np.uint64)
-            key = keys[rows] + history @ self._hashes[: history.shape[1]]
-            _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-            w = table.posterior(log_prior[rows[first]], counts[first, :-1])
-            yield number, rows, table, w, (first, inverse), ~used
-
-    def _asked(self, views: Views, rows: Ints) -> Bools:
-        """Facets that were asked about, of shape (rows, facets of the set)."""
-        width = len(self._book.sets[int(views.set[rows[0]])].facets)
-        used = np.zeros((len(rows), width + 1), np.bool_)
-        used[np.arange(len(rows))[:, None], views.facets[rows]] = True
-        return used[:, :-1]
+    def _belief(self, dialogue: Dialogue) -> tuple[SetBelief, Floats]:
+        """Tables of the choice set, and the weights after the answers."""
+        table = self._types.tables(dialogue.set)
+        prior: Prior | None = dialogue.memory.get(_MEMORY)
+        if prior is None:
+            log_prior = np.full(len(self._types), -np.log(len(self._types)), np.float32)
+        elif prior.customer == dialogue.customer:
+            log_prior = self._carry * prior.log_w
+        else:
+            log_prior = np.log(prior.alpha / prior.alpha.sum())
+        columns = columns_of(self._world.sets[dialogue.set], dialogue.turns)
+        return table, table.posterior(log_prior, columns)
 
 
 class BaseAgent(BeliefAgent):
@@ -182,36 +155,16 @@ class BaseAgent(BeliefAgent):
     def __init__(self, questions: int = 10, **options: Any) -> None:
         super().__init__(questions=questions, **options)
 
-    def act(self, views: Views) -> Actions:
+    async def act(self, dialogue: Dialogue) -> Action:
         """Ask about a facet by hash of the turn; the belief is computed for sales alone."""
-        n, place = len(views), np.arange(self._widths.max(initial=1))
-        drawn = uniform(views.seeds[:, None], _FACET, place)
-        used = np.zeros((n, len(place) + 1), np.bool_)
-        used[np.arange(n)[:, None], views.facets] = True
-        drawn[used[:, :-1]] = -1.0
-        drawn[place >= self._widths[views.set][:, None]] = -2.0
-        best = drawn.max(axis=1)
-        ask = (views.questions_left > 0) & (best > -2)
-        ask &= views.must_ask | (self._goes_on(views.turn) & (best >= 0))
-        sale = np.flatnonzero(~ask)
-        actions = super().act(views.take(sale))
-        assert actions.expected_regret is not None
-        assert actions.confidences is not None
-        product, belief = np.full(n, -1), np.full((n, 7), np.nan, np.float32)
-        product[sale] = actions.product
-        belief[sale] = np.column_stack([actions.expected_regret, actions.confidences])
-        return Actions(
-            ask=ask,
-            facet=np.where(ask, drawn.argmax(axis=1), -1),
-            product=product,
-            expected_regret=belief[:, 0],
-            confidences=belief[:, 1:],
-        )
-
-    def open(self, book: Book, seed: int) -> None:
-        """Draw the types; count the facets."""
-        super().open(book, seed)
-        self._widths = np.array([len(s.facets) for s in book.sets])
+        facets = len(self._world.sets[dialogue.set].facets)
+        if facets and dialogue.may_ask(self._questions):
+            drawn = uniform(dialogue.seed(), _FACET, np.arange(facets))
+            drawn[list(dialogue.asked)] = -1.0
+            facet = int(drawn.argmax())
+            if dialogue.forced or drawn[facet] >= 0:
+                return Action(ask=True, facet=facet)
+        return await super().act(dialogue)
 
 
 class GreedyAgent(BeliefAgent):
@@ -230,17 +183,9 @@ class GreedyAgent(BeliefAgent):
         """Name, answer model, questions, types and least gain."""
         return super().metadata() | {"min_gain": self.threshold}
 
-    def scores(
-        self,
-        table: SetBelief,
-        w: Floats,
-        free: Bools,  # noqa: ARG002
-        views: Views,  # noqa: ARG002
-        rows: Ints,  # noqa: ARG002
-        inverse: Ints,
-    ) -> Floats:
+    def scores(self, table: SetBelief, w: Floats, free: Any, dialogue: Dialogue) -> Floats:  # noqa: ARG002
         """Information gain (nats)."""
-        return np.asarray(table.information_gain(w)[inverse], np.float32)
+        return table.information_gain(w)
 
 
 class PlanningAgent(BeliefAgent):
@@ -262,16 +207,10 @@ class PlanningAgent(BeliefAgent):
         """Name, answer model, questions, types, cost and depth."""
         return super().metadata() | {"question_cost": self._cost, "depth": self._depth}
 
-    def scores(
-        self, table: SetBelief, w: Floats, free: Bools, views: Views, rows: Ints, inverse: Ints
-    ) -> Floats:
+    def scores(self, table: SetBelief, w: Floats, free: Any, dialogue: Dialogue) -> Floats:
         """Expected value of information less the cost (points)."""
-        gains = table.gain(w, cost=self._cost, depth=self._depth, free=free)[inverse]
-        last = views.questions_left[rows] == 1
-        if self._depth == 2 and last.any():
-            nearest = table.gain(w, cost=self._cost, depth=1, free=free)[inverse]
-            gains = np.where(last[:, None], nearest, gains)
-        return np.asarray(gains, np.float32)
+        depth = min(self._depth, dialogue.questions_left)
+        return table.gain(w, cost=self._cost, depth=depth, free=free)
 
 
 class ThompsonAgent(BeliefAgent):
@@ -282,15 +221,8 @@ class ThompsonAgent(BeliefAgent):
     def __init__(self, **options: Any) -> None:
         super().__init__(questions=0, **options)
 
-    def sell(self, table: SetBelief, w: Floats, seeds: Any, inverse: Ints) -> Ints:
+    def sell(self, table: SetBelief, w: Floats, dialogue: Dialogue) -> int:
         """The best product of a type by hash of the turn's seed."""
-        total = np.cumsum(w, axis=1, dtype=np.float64)[inverse]
-        drawn = uniform(seeds, _TYPE)[:, None] * total[:, -1:]
-        return np.asarray(table.best[(total <= drawn).sum(axis=1)], np.int64)
-
-
-def _of(table: SetBelief, w: Floats, inverse: Ints, products: Ints) -> Floats:
-    """Expected regret and confidences of each row's product, of shape (rows, 7)."""
-    pairs, back = np.unique(inverse * table.y.shape[1] + products, return_inverse=True)
-    which, what = np.divmod(pairs, table.y.shape[1])
-    return table.expected(w[which], what)[back]
+        total = np.cumsum(w, dtype=np.float64)
+        drawn = uniform(dialogue.seed(), _TYPE) * total[-1]
+        return int(table.best[(total <= drawn).sum()])

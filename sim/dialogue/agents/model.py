@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+import math
+from functools import cache, partial
 from pathlib import PurePath
 from typing import Any, ClassVar, Literal
 
@@ -24,9 +23,9 @@ from pipelines.prompts import (
     shelf_block,
 )
 from pipelines.seeding import hash_text
-from sim.dialogue._asking import DialogueModel, Journal, Prompt, seed_of
-from sim.dialogue._book import Book, ChoiceSet, Ints
-from sim.dialogue._protocol import OK, Actions, Bools, Outcomes, PastEpisode, Views
+from sim.dialogue._asking import DialogueModel, Journal, Prompt, person_lines, seed_of
+from sim.dialogue._protocol import OK, Action, Dialogue, Outcome, PastEpisode
+from sim.dialogue._world import DialogueWorld, Ints
 
 __all__ = ["CONTEXTS", "ModelAgent"]
 
@@ -49,27 +48,16 @@ _numbers = cache(lambda size: Choice(tuple(str(number + 1) for number in range(s
 _yes_no = Choice(("yes", "no"))
 
 
-@dataclass
-class _Turn:
-    """A row of a batch: what its prompts share."""
-
-    shelf: ChoiceSet
-    group: str
-    seed: int
-    values: dict[str, Any]
-    past: list[str] = field(default_factory=list)
-
-
 class ModelAgent(DialogueModel):
     """Asks or recommends with a language model.
 
     A reply is ``QUESTION: …`` or ``RECOMMEND: number``. The product that is sold is the most
     probable one of a `Choice` over the numbers, whose whole distribution is kept; a number in the
     reply means only that the agent wants to sell. Where it must sell, the `Choice` alone is
-    asked. A reply that can't be used is asked once more with the fault named, then the row is
-    `FAILED`. It keeps no state but its summaries: past episodes are those of the views.
+    asked. A reply that can't be used is asked once more with the fault named, then the action is
+    `FAILED`. It keeps no state but its summaries: past episodes are those of the dialogue.
 
-    Rows that must ask (planning protocol) ask without stopping. A probe is a turn without
+    Where it must ask (planning protocol) it asks without stopping. A probe is a turn without
     questions left, which no later prompt shows.
 
     Parameters
@@ -81,7 +69,7 @@ class ModelAgent(DialogueModel):
     context
         `raw`: past dialogues with sale and feedback; `summary`: a summary that the agent wrote of
         each (figure 13); `off`. Prompts longer than the model's context lose the oldest episodes
-        first, counted in ``Actions.forgotten``.
+        first, counted in ``Action.forgotten``.
     ask_freely
         Leave out the sentence of figure 12 that asks for few questions.
     confidences
@@ -93,7 +81,7 @@ class ModelAgent(DialogueModel):
     Raises
     ------
     ConfigError
-        If an option is unknown, or the model scored the book that it is an oracle for.
+        If an option is unknown, or the model scored the world that it is an oracle for.
     """
 
     strategy: ClassVar[str] = "base"
@@ -137,7 +125,6 @@ class ModelAgent(DialogueModel):
         )
         self._confidences, self._text_words = confidences, words
         self._frugal = self._strategy in ("base", "cot") and not ask_freely
-        self._summaries: dict[int, dict[str, str]] = {}
         self._shelves: dict[tuple[int, bytes], str] = {}
 
     @property
@@ -153,28 +140,22 @@ class ModelAgent(DialogueModel):
         """Whether it reads personas: the oracle alone."""
         return self._strategy == "oracle"
 
-    def open(self, book: Book, seed: int) -> None:
+    def open(self, world: DialogueWorld, seed: int) -> None:
         """Take in choice sets; see :class:`sim.dialogue.Agent`."""
         model = self._engine.identity.model
         # Settings name a model by folder or hub name, an engine by the last part of either.
-        scored = {PurePath(rater).name for rater in book.raters}
+        scored = {PurePath(rater).name for rater in world.raters}
         if self.privileged and PurePath(model).name in scored:
             raise ConfigError(
                 f"the model {model} scored the products: its oracle would know the answers",
-                where=book.reference or "book",
+                where=world.reference or "world",
                 hint="use a model outside the ensemble of raters",
             )
-        self._book, self._seed = book, seed
-        self._summaries.clear()
+        self._world, self._seed = world, seed
         self._shelves.clear()
 
-    def learn(self, outcomes: Outcomes) -> None:
-        """Do nothing: past episodes are read from the views."""
-
-    def wipe(self, lifetimes: Ints) -> None:
-        """Forget the summaries of these lifetimes."""
-        for lifetime in lifetimes.tolist():
-            self._summaries.pop(lifetime, None)
+    def learn(self, outcome: Outcome) -> None:
+        """Do nothing: past episodes are read from the dialogue."""
 
     def metadata(self) -> dict[str, Any]:
         """Model, prompts, sampling and options."""
@@ -189,69 +170,141 @@ class ModelAgent(DialogueModel):
             **self.described(),
         }
 
-    def act(self, views: Views) -> Actions:
+    async def act(self, dialogue: Dialogue) -> Action:
         """Ask or recommend; see :class:`sim.dialogue.Agent`."""
-        n, journal = len(views), Journal(len(views))
-        past = self._past(views, journal)
-        turns = [self._turn(views, row, past[row]) for row in range(n)]
-        sells = (views.questions_left <= 0) | self.privileged
-        forgotten = np.array([self._cut(turns[row], sells[row]) for row in range(n)], np.int64)
-        text, thoughts = self._acted(views, turns, sells, journal)
-        ask = np.array([text[row] is not None for row in range(n)], np.bool_)
-        shares = self._recommended(turns, ~ask, thoughts, journal)
-        product = np.where(np.isnan(shares[:, 0]), -1, np.nan_to_num(shares).argmax(axis=1))
-        failed = (journal.status != OK) | (~ask & (product < 0))
-        believed, stated = self._confident(turns, np.where(failed, -1, product), journal)
-        return Actions(
-            ask=ask,
-            facet=np.full(n, -1),
+        journal = Journal()
+        past = await self._past(dialogue, journal)
+        sells, thinks = dialogue.questions_left <= 0 or self.privileged, self._strategy == "cot"
+        messages = partial(dialogue_agent_messages, self._strategy, **self._values(dialogue))
+        forgotten = self._cut(dialogue, partial(messages, past=past), past, sells=sells)
+        ask = self._asker(dialogue, partial(messages, past=past), journal)
+        thought, question, shares = "", None, None
+        if journal.status == OK and (thinks or not sells):
+            may_sell, size = sells or not dialogue.forced, len(dialogue.order)
+            grammar = _action(size, ask=not sells, sell=may_sell, thought=thinks)
+            captures = await ask(grammar, ask=not sells, sell=may_sell)
+            if captures is not None:
+                question, thought = captures.get("question"), captures.get("thought", "")
+        if question is None and journal.status == OK:
+            numbers = _numbers(len(dialogue.order))
+            shares = await ask(numbers, thought=thought, begun=self.begun)
+        product = -1 if shares is None else int(shares.argmax())
+        confidences = stated = None
+        if product >= 0 and journal.status == OK:
+            confidences, stated = await self._confident(
+                dialogue, partial(messages, past=past, product=product + 1), journal
+            )
+        return Action(
+            ask=question is not None,
             product=product,
-            text=text,
-            confidences=believed,
+            text=question,
+            confidences=confidences,
             stated=stated,
-            distribution=shares,
+            distribution=None if shares is None else shares.astype(np.float32),
             forgotten=forgotten,
             **journal.fields(),
         )
 
-    # Prompts ------------------------------------------------------------------------------------
+    def _prompt(self, dialogue: Dialogue, constraint: Grammar | Choice, messages: Any) -> Prompt:
+        group = f"dialogue/{self._world.sets[dialogue.set].category_id}"
+        seed = seed_of(dialogue.seed(), _ACT)
+        return Prompt(lambda fault: messages(fault=fault), constraint, group, seed)
 
-    def _turn(self, views: Views, row: int, past: list[str]) -> _Turn:
-        number = int(views.set[row])
-        shelf = self._book.sets[number]
-        values: dict[str, Any] = {
-            "shelf": self._shelf(number, views.order[row]),
-            "products": len(shelf),
-            "customer": _customer(views.customer[row]),
-            "said": views.transcript(row),
-            "frugal": self._frugal,
-            "turns_left": int(views.questions_left[row]) if self._strategy == "dp" else None,
-        }
-        if self.privileged:
-            assert views.persona is not None
-            person = int(views.persona[row])
-            stated = [(k.capitalize(), v) for k, v in self._book.attributes[person].items()]
-            values["person"] = [*stated, ("Who this is", self._book.descriptions[person])]
-        return _Turn(
-            shelf, f"dialogue/{shelf.category_id}", seed_of(views.seeds[row], _ACT), values, past
+    def _asker(self, dialogue: Dialogue, messages: Any, journal: Journal) -> Any:
+        """A function that asks under a constraint, with further values of the prompt."""
+        return lambda constraint, **values: self.reply(
+            self._prompt(dialogue, constraint, partial(messages, **values)), journal
         )
 
-    def _messages(self, turn: _Turn, **values: Any) -> tuple[Message, ...]:
-        return dialogue_agent_messages(self._strategy, past=turn.past, **(turn.values | values))
+    def _values(self, dialogue: Dialogue) -> dict[str, Any]:
+        """What all prompts of a turn show."""
+        values: dict[str, Any] = {
+            "shelf": self._shelf(dialogue.set, dialogue.order),
+            "products": len(dialogue.order),
+            "customer": f"customer {dialogue.customer + 1}",
+            "said": dialogue.transcript,
+            "frugal": self._frugal,
+            "turns_left": dialogue.questions_left if self._strategy == "dp" else None,
+        }
+        if self.privileged:
+            assert dialogue.persona is not None
+            values["person"] = person_lines(self._world, dialogue.persona)
+        return values
 
-    def _cut(self, turn: _Turn, sells: bool) -> int:
+    def _cut(self, dialogue: Dialogue, messages: Any, past: list[str], *, sells: bool) -> int:
         """Leave out the oldest episodes until the longest prompt fits; how many went."""
-        grammar = _action(turn.values["products"], thought=self._strategy == "cot")
+        grammar = _action(len(dialogue.order), thought=self._strategy == "cot")
         room = 8 if sells and self._strategy != "cot" else self.longest(grammar)
         if self._confidences in ("stated", "both"):
             room = max(room, self.longest(_stated()))
-        before = len(turn.past)
-        while turn.past and not self.fits(self._messages(turn), room + _MARGIN):
-            del turn.past[0]
-        return before - len(turn.past)
+        before = len(past)
+        while past and not self.fits(messages(), room + _MARGIN):
+            del past[0]
+        return before - len(past)
+
+    async def _confident(
+        self, dialogue: Dialogue, messages: Any, journal: Journal
+    ) -> tuple[list[float] | None, list[float] | None]:
+        """Six confidences by P(yes) and as stated; None where not asked for."""
+        form = self._confidences
+        names = list(DIALOGUE_CLAIMS)
+        claims: list[str | None] = [*names] if form in ("choice", "both") else []
+        claims += [None] if form in ("stated", "both") else []
+        replies = await self.replies(
+            [
+                self._prompt(
+                    dialogue,
+                    _stated() if claim is None else _yes_no,
+                    partial(messages, claim=claim),
+                )
+                for claim in claims
+            ],
+            journal,
+        )
+        by_claim = dict(zip(claims, replies, strict=True))
+        believed = [
+            math.nan if reply is None else float(reply[0])
+            for claim, reply in by_claim.items()
+            if claim is not None
+        ]
+        percents = by_claim.get(None)
+        stated = None if percents is None else [int(percents[name]) / 100 for name in names]
+        return believed or None, stated
+
+    async def _past(self, dialogue: Dialogue, journal: Journal) -> list[str]:
+        """Blocks about past episodes, oldest first; summaries are kept in the memory."""
+        if self._context_form == "off" or self.privileged:
+            return []
+        blocks = [_episode(episode) for episode in dialogue.past]
+        if self._context_form == "raw":
+            return blocks
+        summaries: dict[str, str] = dialogue.memory.setdefault("summaries", {})
+        missing = [block for block in blocks if block not in summaries]
+        replies = await self.replies(
+            [
+                Prompt(
+                    partial(self._summary_messages, block),
+                    _summary(),
+                    f"dialogue/summary/{dialogue.lifetime}",
+                    seed_of(self._seed, hash_text(block), _SUMMARY),
+                )
+                for block in missing
+            ],
+            journal,
+        )
+        for block, reply in zip(missing, replies, strict=True):
+            if reply is not None:
+                summaries[block] = reply["text"]
+        return [
+            _episode(episode, summaries.get(block, ""))
+            for episode, block in zip(dialogue.past, blocks, strict=True)
+        ]
+
+    def _summary_messages(self, block: str, fault: str | None) -> tuple[Message, ...]:
+        return dialogue_summary_messages(self._strategy, block, fault=fault)
 
     def _shelf(self, number: int, order: Ints) -> str:
-        shelf = self._book.sets[number]
+        shelf = self._world.sets[number]
         products = order[: len(shelf)]
         key = number, products.tobytes()
         if key not in self._shelves:
@@ -272,128 +325,6 @@ class ModelAgent(DialogueModel):
             )
         return self._shelves[key]
 
-    # Asking -------------------------------------------------------------------------------------
-
-    def _acted(
-        self, views: Views, turns: Sequence[_Turn], sells: Bools, journal: Journal
-    ) -> tuple[Any, list[str]]:
-        """Questions (None where the row recommends or failed) and thoughts before a sale."""
-        thinks = self._strategy == "cot"
-        prompts = []
-        for row, turn in enumerate(turns):
-            if journal.status[row] != OK:
-                continue
-            asks, may_sell = not sells[row], not bool(views.must_ask[row]) or bool(sells[row])
-            if asks or thinks:
-                size = turn.values["products"]
-                grammar = _action(size, ask=asks, sell=may_sell, thought=thinks)
-                prompts.append(
-                    self._prompt(row, "act", turn, grammar, turn.seed, ask=asks, sell=may_sell)
-                )
-        text, thoughts = np.full(len(turns), None, object), [""] * len(turns)
-        for (row, _), reply in self.replies(prompts, journal).items():
-            assert isinstance(reply, dict)
-            text[row] = reply.get("question")
-            thoughts[row] = reply.get("thought", "")
-        return text, thoughts
-
-    def _recommended(
-        self, turns: Sequence[_Turn], mask: Bools, thoughts: Sequence[str], journal: Journal
-    ) -> Any:
-        """Distributions over the products' numbers, of shape (n, largest set); NaN without one."""
-        prompts = [
-            self._prompt(
-                row, "recommend", turn, _numbers(turn.values["products"]),
-                thought=thoughts[row], begun=self.begun,
-            )
-            for row, turn in enumerate(turns)
-            if mask[row] and journal.status[row] == OK
-        ]  # fmt: skip
-        shares = np.full((len(turns), int(self._book.sizes.max())), np.nan, np.float32)
-        for (row, _), reply in self.replies(prompts, journal).items():
-            assert not isinstance(reply, dict)
-            shares[row] = 0.0
-            shares[row, : len(reply)] = reply
-        return shares
-
-    def _confident(
-        self, turns: Sequence[_Turn], product: Ints, journal: Journal
-    ) -> tuple[Any, Any]:
-        """Six confidences by P(yes) and as stated, of shape (n, 6); None where not asked for."""
-        form = self._confidences
-        names = list(DIALOGUE_CLAIMS)
-        claims: list[str | None] = [*names] if form in ("choice", "both") else []
-        claims += [None] if form in ("stated", "both") else []
-        believed, stated = np.full((2, len(turns), len(names)), np.nan, np.float32)
-        prompts = [
-            self._prompt(
-                row, claim or "stated", turn, _stated() if claim is None else _yes_no,
-                turn.seed, product=int(product[row]) + 1, claim=claim,
-            )
-            for row, turn in enumerate(turns)
-            if product[row] >= 0
-            for claim in claims
-        ]  # fmt: skip
-        for (row, name), reply in self.replies(prompts, journal).items():
-            if isinstance(reply, dict):
-                stated[row] = [int(reply[claim]) / 100 for claim in names]
-            else:
-                believed[row, names.index(name)] = reply[0]
-        return (believed if len(claims) > 1 else None), (stated if None in claims else None)
-
-    def _past(self, views: Views, journal: Journal) -> list[list[str]]:
-        """Blocks about past episodes by row, oldest first."""
-        if self._context_form == "off" or self.privileged:
-            return [[] for _ in range(len(views))]
-        episodes = [views.past(row) for row in range(len(views))]
-        blocks = [[_episode(episode) for episode in past] for past in episodes]
-        if self._context_form == "raw":
-            return blocks
-        prompts = []
-        for row, raw in enumerate(blocks):
-            lifetime = int(views.lifetime[row])
-            summaries = self._summaries.setdefault(lifetime, {})
-            for block in raw:
-                if block not in summaries:
-                    seed = seed_of(self._seed, hash_text(block), _SUMMARY)
-                    prompts.append(
-                        Prompt(
-                            row, block, self._summary_messages(block), _summary(),
-                            f"dialogue/summary/{lifetime}", seed,
-                        )
-                    )  # fmt: skip
-        for (row, block), reply in self.replies(prompts, journal).items():
-            assert isinstance(reply, dict)
-            self._summaries[int(views.lifetime[row])][block] = reply["text"]
-        return [
-            [
-                _episode(episode, self._summaries[int(views.lifetime[row])].get(block, ""))
-                for episode, block in zip(episodes[row], raw, strict=True)
-            ]
-            for row, raw in enumerate(blocks)
-        ]
-
-    def _summary_messages(self, block: str) -> Callable[[str | None], tuple[Message, ...]]:
-        return lambda fault: dialogue_summary_messages(self._strategy, block, fault=fault)
-
-    def _prompt(
-        self,
-        row: int,
-        name: str,
-        turn: _Turn,
-        constraint: Grammar | Choice,
-        seed: int = 0,
-        **values: Any,
-    ) -> Prompt:
-        return Prompt(
-            row,
-            name,
-            lambda fault: self._messages(turn, fault=fault, **values),
-            constraint,
-            turn.group,
-            seed,
-        )
-
 
 def _episode(episode: PastEpisode, summary: str = "") -> str:
     return past_block(
@@ -405,10 +336,6 @@ def _episode(episode: PastEpisode, summary: str = "") -> str:
         feedback=episode.feedback,
         summary=summary,
     )
-
-
-def _customer(label: int) -> str:
-    return f"customer {int(label) + 1}"
 
 
 def _known(value: float) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,18 +13,17 @@ import numpy.typing as npt
 from pipelines.products import content_words
 from pipelines.seeding import uniform
 from sim.dialogue._answers import AnswerModel, answer_columns, value_means
-from sim.dialogue._book import Book, ChoiceSet, Ints, groups
 from sim.dialogue._feedback import TONES, tone_of
-from sim.dialogue._protocol import NO_PREFERENCE, UNMATCHED, Answers, Questions, Replies, Sales
+from sim.dialogue._protocol import NO_OPINION, NO_PREFERENCE, Answer, Comment, Question, Sale
+from sim.dialogue._world import ChoiceSet, DialogueWorld
 
 if TYPE_CHECKING:
     from pipelines.config import Settings
 
-__all__ = ["NO_OPINION", "StatisticalCustomer", "match_facet"]
+__all__ = ["StatisticalCustomer", "match_facet"]
 
-#: Answer to a question that matches neither a facet nor a stated attribute.
-NO_OPINION = "I have no strong opinion on that."
-
+#: Questions in words whose facets are kept (count).
+_QUESTIONS = 65_536
 _PERSONAL = re.compile(r"\byou(r|rs)?\b", re.IGNORECASE)
 
 
@@ -33,8 +32,8 @@ def match_facet(question: str, shelf: ChoiceSet) -> int:
 
     Kind and values count twice the words of the facet's question. Equal ones go to the first.
 
-    >>> from sim.dialogue.testing import sample_book
-    >>> shelf = sample_book().sets[0]
+    >>> from sim.dialogue.testing import sample_world
+    >>> shelf = sample_world().sets[0]
     >>> shelf.facets[match_facet("How high a PRICE may it have?", shelf)].kind
     'price'
     >>> match_facet("How was your day?", shelf)
@@ -82,13 +81,13 @@ class StatisticalCustomer:
         self._given = encode
         self._settings = settings
 
-    def open(self, book: Book, seed: int) -> None:
-        """Keep the book; answers are computed by choice set."""
-        self._book = book
+    def open(self, world: DialogueWorld, seed: int) -> None:
+        """Keep the world; answers are computed by choice set."""
+        self._world = world
         self._seed = seed
         self._drawn: dict[int, npt.NDArray[np.int8]] = {}
-        self._matched: dict[tuple[int, str], int] = {}
-        self._vectors: dict[int, Any] = {}
+        self._matched = lru_cache(maxsize=_QUESTIONS)(self._match)
+        self._vectors = cache(self._vectors_of)
 
     def metadata(self) -> dict[str, Any]:
         """Answer model, threshold and whether questions are matched by embedding."""
@@ -101,41 +100,35 @@ class StatisticalCustomer:
             "embedding": self._given is not None or self._settings is not None,
         }
 
-    def answer(self, questions: Questions) -> Answers:
-        """Values for facets; texts for stated attributes and unmatched questions."""
-        facet = questions.facet.copy()
-        text = np.full(len(questions), None, object)
-        if questions.text is not None:
-            for row in np.flatnonzero(facet < 0).tolist():
-                facet[row], text[row] = self._understood(questions, row)
-        value = np.full(len(questions), UNMATCHED, np.int8)
-        matched = np.flatnonzero(facet >= 0)
-        for number, rows in groups(questions.set[matched]):
-            at = matched[rows]
-            value[at] = self._answers(number)[questions.persona[at], facet[at]]
-        return Answers(facet=facet, value=value, text=text)
+    async def answer(self, question: Question) -> Answer:
+        """A value of a facet; words for stated attributes and unmatched questions."""
+        facet, number = question.facet, question.dialogue.set
+        if facet < 0:
+            text = question.text or ""
+            stated = self._stated(text, question.persona)
+            if stated is not None:
+                return Answer(text=stated)
+            facet = self._matched(number, text)
+            if facet < 0:
+                return Answer(text=NO_OPINION)
+        return Answer(facet=facet, value=int(self._answers(number)[question.persona, facet]))
 
-    def feedback(self, sales: Sales) -> Replies:
+    async def feedback(self, sale: Sale) -> Comment:
         """A sentence of the regret's tone, and one on the facet that was missed most."""
-        best = np.nanmax(sales.y, axis=1)
-        tones = tone_of(best - sales.y[np.arange(len(sales)), sales.product])
-        text = np.array([TONES[t] for t in tones.tolist()], object)
-        behind = np.flatnonzero(tones > 0)
-        for number, rows in groups(sales.set[behind]):
-            at = behind[rows]
-            text[at] += self._missed(number, sales.persona[at], sales.product[at])
-        return Replies(text=text)
+        tone = int(tone_of(np.nanmax(sale.y) - sale.y[sale.product]))
+        missed = self._missed(self._world.sets[sale.dialogue.set], sale) if tone else ""
+        return Comment(text=TONES[tone] + missed)
 
     def _answers(self, number: int) -> npt.NDArray[np.int8]:
         """Answers of all personas to the facets of a set, of shape (personas, facets)."""
         if number not in self._drawn:
-            book, shelf = self._book, self._book.sets[number]
+            world, shelf = self._world, self._world.sets[number]
             p = self.model.probabilities(shelf, shelf.y)
             first, chosen = answer_columns(shelf), []
             drawn = uniform(
                 self._seed,
-                book.persona_hashes[:, None],
-                book.set_hashes[number],
+                world.persona_hashes[:, None],
+                world.set_hashes[number],
                 shelf.facet_hashes,
             )
             for n, width in enumerate(shelf.widths):
@@ -146,24 +139,22 @@ class StatisticalCustomer:
             self._drawn[number] = (np.stack(chosen, axis=1) if chosen else empty).astype(np.int8)
         return self._drawn[number]
 
-    def _understood(self, questions: Questions, row: int) -> tuple[int, str | None]:
-        """Facet of a question in words, or -1 and the answer to it."""
-        assert questions.text is not None
-        question, number = questions.text[row] or "", int(questions.set[row])
-        stated = self._book.attributes[int(questions.persona[row])]
-        words = content_words(question)
+    def _stated(self, question: str, persona: int) -> str | None:
+        """Answer to a question about the person from a stated attribute."""
+        stated, words = self._world.attributes[persona], content_words(question)
         for name in sorted(stated):
             if content_words(name) & words and _PERSONAL.search(question):
-                return -1, f"My {name.replace('_', ' ')} is {stated[name]}."
-        key = (number, question)
-        if key not in self._matched:
-            shelf = self._book.sets[number]
-            facet = match_facet(question, shelf)
-            if facet < 0 and shelf.facets and self._encode is not None:
-                facet = self._nearest(question, number)
-            self._matched[key] = facet
-        facet = self._matched[key]
-        return facet, None if facet >= 0 else NO_OPINION
+                return f"My {name.replace('_', ' ')} is {stated[name]}."
+        return None
+
+    def _match(self, number: int, question: str) -> int:
+        """Facet of a question by words, else by embedding; -1 for none."""
+        shelf = self._world.sets[number]
+        facet = match_facet(question, shelf)
+        if facet < 0 and shelf.facets and self._encode is not None:
+            cosine = self._vectors(number) @ self._encode([question])[0]
+            facet = int(cosine.argmax()) if cosine.max() >= self._threshold else -1
+        return facet
 
     @cached_property
     def _encode(self) -> Any:
@@ -173,40 +164,26 @@ class StatisticalCustomer:
 
         return TextVectors.open(self._settings)
 
-    def _nearest(self, question: str, number: int) -> int:
-        """Facet whose question is nearest by embedding, -1 below the threshold."""
-        if number not in self._vectors:
-            facets = self._book.sets[number].facets
-            self._vectors[number] = self._encode(
-                [f"{f.question} {', '.join(f.values)}" for f in facets]
-            )
-        cosine = self._vectors[number] @ self._encode([question])[0]
-        return int(cosine.argmax()) if cosine.max() >= self._threshold else -1
+    def _vectors_of(self, number: int) -> Any:
+        facets = self._world.sets[number].facets
+        return self._encode([f"{f.question} {', '.join(f.values)}" for f in facets])
 
-    def _missed(self, number: int, personas: Ints, products: Ints) -> Any:
-        """Sentences on the facet whose preferred value scores furthest above the sold one's.
+    def _missed(self, shelf: ChoiceSet, sale: Sale) -> str:
+        """A sentence on the facet whose preferred value scores furthest above the sold one's.
 
-        An empty text where the product has the preferred value of every facet that it has.
+        Empty where the product has the preferred value of every facet that it has.
         """
-        shelf = self._book.sets[number]
-        texts = np.full(len(personas), "", object)
-        if not shelf.facets:
-            return texts
-        means = value_means(shelf, shelf.y[personas])
-        means = np.where(np.isnan(means), -np.inf, means)
-        of = np.stack([f.of for f in shelf.facets], axis=1)[products].astype(np.int64)
-        actual = np.take_along_axis(means, shelf.starts + np.maximum(of, 0), axis=1)
-        actual[(of < 0) | np.isinf(actual)] = np.inf
-        missed = np.maximum.reduceat(means, shelf.starts, axis=1) - actual
-        facet = missed.argmax(axis=1)
-        start = shelf.starts[facet]
-        place = np.arange(means.shape[1])
-        inside = (place >= start[:, None]) & (place < (start + shelf.widths[facet])[:, None])
-        preferred = np.where(inside, means, -np.inf).argmax(axis=1)
-        said = [f" I would have preferred {_wish(*name)}." for name in shelf.value_names]
-        rows = np.flatnonzero(missed.max(axis=1) > 0)
-        texts[rows] = [said[n] for n in preferred[rows].tolist()]
-        return texts
+        means = value_means(shelf, sale.y[None])[0]
+        worst, wish = 0.0, ""
+        for facet, start, width in zip(shelf.facets, shelf.starts, shelf.widths, strict=True):
+            scores, value = means[start : start + width], facet.of[sale.product]
+            if value < 0 or np.isnan(scores[value]):
+                continue
+            missed = np.nanmax(scores) - scores[value]
+            if missed > worst:
+                worst = missed
+                wish = _wish(facet.kind, facet.values[np.nanargmax(scores)])
+        return f" I would have preferred {wish}." if wish else ""
 
 
 def _wish(kind: str, value: str) -> str:

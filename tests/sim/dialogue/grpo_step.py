@@ -14,10 +14,10 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import GRPOConfig, GRPOTrainer
 
 from sim.dialogue import Rules, ShoppingTools, tasks
-from sim.dialogue.testing import sample_book
+from sim.dialogue.testing import sample_world
 
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
-BOOK = sample_book()
+BOOK = sample_world()
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
@@ -72,12 +72,12 @@ def main(folder: str) -> None:
         ),
         train_dataset=Dataset.from_list([row]),
         processing_class=words,
-        environment_factory=lambda: ShoppingTools(book=BOOK),
+        environment_factory=lambda: ShoppingTools(world=BOOK),
     )  # fmt: skip
     trainer.train()
     expected = []
     for product in (1, 2):
-        alone = ShoppingTools(book=BOOK)
+        alone = ShoppingTools(world=BOOK)
         alone.reset(**row)
         alone.recommend(product)
         expected.append(alone.get_reward())

@@ -17,22 +17,23 @@ from sim.dialogue import (
     NO_PREFERENCE,
     UNMATCHED,
     Agent,
-    Book,
     Customer,
+    Dialogue,
+    DialogueWorld,
     Facet,
     Lifetimes,
     open_agent,
     open_customer,
     play,
 )
-from sim.dialogue.agents.belief import BeliefAgent
 from sim.dialogue.testing import (
     AgentContract,
     CustomerContract,
-    sample_book,
-    sample_questions,
-    sample_sales,
-    sample_views,
+    reply_of,
+    sample_dialogue,
+    sample_question,
+    sample_sale,
+    sample_world,
 )
 
 STATISTICAL = (
@@ -76,31 +77,40 @@ def test_unknown_agents_get_the_nearest_name() -> None:
         open_customer("statistic")
 
 
-def test_popularity_prefers_rating_then_price_then_id(book: Book) -> None:
+def in_first_set(world: DialogueWorld, **options: Any) -> Dialogue:
+    """A dialogue about the first choice set."""
+    order = np.random.default_rng(0).permutation(len(world.sets[0]))
+    return replace(sample_dialogue(world, **options), set=0, order=order)
+
+
+def sold(agent: Agent, dialogue: Dialogue) -> int:
+    """Product of the choice set that an agent sells."""
+    return int(dialogue.order[reply_of(agent.act(dialogue)).product])
+
+
+def test_popularity_prefers_rating_then_price_then_id(world: DialogueWorld) -> None:
     shelf = replace(
-        book.sets[0],
-        rating=np.where(np.arange(len(book.sets[0])) < 4, 4.5, np.nan).astype("f4"),
-        price=np.array([np.nan, 9, 5, 5] + [1] * (len(book.sets[0]) - 4), "f4"),
+        world.sets[0],
+        rating=np.where(np.arange(len(world.sets[0])) < 4, 4.5, np.nan).astype("f4"),
+        price=np.array([np.nan, 9, 5, 5] + [1] * (len(world.sets[0]) - 4), "f4"),
     )
     agent = open_agent("popularity")
-    agent.open(replace(book, sets=(shelf, *book.sets[1:])).disclosed(), 0)
-    views = sample_views(book)
-    views = replace(views, set=np.zeros_like(views.set))
-    assert (views.order[np.arange(6), agent.act(views).product] == 2).all()
+    agent.open(replace(world, sets=(shelf, *world.sets[1:])).disclosed(), 0)
+    assert sold(agent, in_first_set(world)) == 2
 
 
 @pytest.mark.parametrize("rater", ["words", "text"])
-def test_oracle_refuses_a_member_of_the_scoring_ensemble(book: Book, rater: str) -> None:
+def test_oracle_refuses_a_member_of_the_scoring_ensemble(world: DialogueWorld, rater: str) -> None:
     agent = open_agent("oracle", rater=rater)
-    with pytest.raises(ConfigError, match=f"member of the ensemble.*rater {rater}, book"):
-        agent.open(replace(book, raters=("text", "words")), 0)
+    with pytest.raises(ConfigError, match=f"member of the ensemble.*rater {rater}, world"):
+        agent.open(replace(world, raters=("text", "words")), 0)
 
 
-def test_oracle_refuses_the_model_that_made_the_scores(book: Book) -> None:
+def test_oracle_refuses_the_model_that_made_the_scores(world: DialogueWorld) -> None:
     settings = load_settings(overrides={"engine": {"kind": "transformers", "model": "m1"}})
     agent = open_agent("oracle", settings=settings, rater="listwise")
     with pytest.raises(ConfigError, match=r"member of the ensemble.*rater m1"):
-        agent.open(replace(book, raters=("ensemble", "llm", "m1")), 0)
+        agent.open(replace(world, raters=("ensemble", "llm", "m1")), 0)
 
 
 def test_unknown_rater_of_the_oracle_gets_the_nearest_name() -> None:
@@ -131,42 +141,40 @@ class Contrary:
 UNKNOWN = "persona-0071"
 
 
-def test_oracle_sells_what_a_rater_of_ones_own_scores_highest(book: Book) -> None:
-    life = Lifetimes.draw(book, range(20), setting="category", episodes=3)
+def test_oracle_sells_what_a_rater_of_ones_own_scores_highest(world: DialogueWorld) -> None:
+    life = Lifetimes.draw(world, range(20), setting="category", episodes=3)
     agent = open_agent("oracle", rater=f"{__name__}:Contrary")
-    found = play(book, life, agent, open_customer("statistical"), feedback="none").episodes
+    found = play(world, life, agent, open_customer("statistical"), feedback="none").episodes
     lost = found.filter(pl.col("persona_id") == UNKNOWN)
     assert lost.height
     # What has no rating is no recommendation.
     assert set(lost["status"]) == {"failed"}
     assert lost["regret"].null_count() == lost.height
-    last = {s.category_id: s.item_ids[-1] for s in book.sets}
+    last = {s.category_id: s.item_ids[-1] for s in world.sets}
     sold = found.filter(pl.col("status") == "ok")
     assert sold["item_id"].to_list() == [last[c] for c in sold["category_id"]]
 
 
-def test_oracle_reads_likes_and_dislikes_of_the_description(book: Book) -> None:
-    shelf = book.sets[0]
+def test_oracle_reads_likes_and_dislikes_of_the_description(world: DialogueWorld) -> None:
+    shelf = world.sets[0]
     kind = next(n for n, f in enumerate(shelf.facets) if f.kind != "price")
     value = shelf.facets[kind].values[1]
     flat = replace(shelf, rating=np.full(len(shelf), 4.0, "f4"))
-    for sentence, sold in (
+    for sentence, liked in (
         (f"She loves {value} things.", True),
         (f"She has no patience for {value} things.", False),
     ):
-        text = (f"Ann is 40. {sentence}",) * len(book.persona_ids)
+        text = (f"Ann is 40. {sentence}",) * len(world.persona_ids)
         agent = open_agent("oracle")
-        agent.open(replace(book, sets=(flat, *book.sets[1:]), descriptions=text), 0)
-        views = sample_views(book, privileged=True)
-        views = replace(views, set=np.zeros_like(views.set))
-        product = views.order[np.arange(6), agent.act(views).product]
-        assert ((shelf.facets[kind].of[product] == 1) == sold).all()
+        agent.open(replace(world, sets=(flat, *world.sets[1:]), descriptions=text), 0)
+        product = sold(agent, in_first_set(world, privileged=True))
+        assert (shelf.facets[kind].of[product] == 1) == liked
 
 
-def test_oracle_beats_the_floors(book: Book) -> None:
-    life = Lifetimes.draw(book, range(40), episodes=4)
+def test_oracle_beats_the_baselines(world: DialogueWorld) -> None:
+    life = Lifetimes.draw(world, range(40), episodes=4)
     mean = {
-        name: play(book, life, open_agent(name), open_customer("statistical"), feedback="none")
+        name: play(world, life, open_agent(name), open_customer("statistical"), feedback="none")
         .episodes["regret"]
         .mean()
         for name in ("oracle", "random", "popularity")
@@ -174,45 +182,24 @@ def test_oracle_beats_the_floors(book: Book) -> None:
     assert mean["oracle"] < min(mean["random"], mean["popularity"]) - 5
 
 
-def test_planner_sells_at_once_when_questions_cost_too_much(book: Book) -> None:
-    views = sample_views(book)
-    asks = []
+def test_planner_sells_at_once_when_questions_cost_too_much(world: DialogueWorld) -> None:
     for cost in (0.0, 1000.0):
         agent = open_agent("dp", question_cost=cost)
-        agent.open(book.disclosed(), 0)
-        asks.append(agent.act(views).ask)
-    assert asks[0].all()
-    assert not asks[1].any()
+        agent.open(world.disclosed(), 0)
+        assert reply_of(agent.act(sample_dialogue(world))).ask == (cost == 0)
 
 
-def test_forced_questions_are_asked_by_every_belief_agent(book: Book) -> None:
-    views = replace(sample_views(book), must_ask=np.ones(6, np.bool_))
+def test_forced_questions_are_asked_by_every_belief_agent(world: DialogueWorld) -> None:
     for name in ("base", "greedy", "dp", "thompson", "linear"):
         agent = open_agent(name)
-        agent.open(book.disclosed(), 0)
-        assert agent.act(views).ask.all(), name
+        agent.open(world.disclosed(), 0)
+        assert reply_of(agent.act(sample_dialogue(world, must_ask=1))).ask, name
 
 
-def test_equal_beliefs_are_computed_once(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: list[tuple[int, int]] = []
-    scores = BeliefAgent.sell
-
-    def counted(self: Any, table: Any, w: Any, seeds: Any, inverse: Any) -> Any:
-        sizes.append((len(w), len(inverse)))
-        return scores(self, table, w, seeds, inverse)
-
-    monkeypatch.setattr(BeliefAgent, "sell", counted)
-    agent = open_agent("dp")
-    agent.open(book.disclosed(), 0)
-    views = sample_views(book)
-    agent.act(replace(views, set=np.zeros_like(views.set)))
-    assert sizes == [(1, 6)]
-
-
-def exact(book: Book) -> Book:
-    """The book with one facet that names each product of a set of six."""
+def exact(world: DialogueWorld) -> DialogueWorld:
+    """The world with one facet that names each product of a set of six."""
     sets = []
-    for shelf in book.sets:
+    for shelf in world.sets:
         n = 6
         halves = [np.arange(n) // 3, np.arange(n) % 3]
         facets = tuple(
@@ -225,7 +212,7 @@ def exact(book: Book) -> Book:
             )
             for i, of in enumerate(halves)
         )
-        first, second = np.divmod(np.arange(len(book.persona_ids)) % n, 3)
+        first, second = np.divmod(np.arange(len(world.persona_ids)) % n, 3)
         y = 10.0 + 50 * (halves[0] == first[:, None]) + 30 * (halves[1] == second[:, None])
         sets.append(
             replace(
@@ -240,11 +227,11 @@ def exact(book: Book) -> Book:
                 y=y.astype(np.float32),
             )
         )
-    return replace(book, sets=tuple(sets))
+    return replace(world, sets=tuple(sets))
 
 
-def test_separating_facets_and_exact_answers_leave_no_regret(book: Book) -> None:
-    known = exact(book)
+def test_separating_facets_and_exact_answers_leave_no_regret(world: DialogueWorld) -> None:
+    known = exact(world)
     life = Lifetimes.draw(known, range(12), cell="seen/seen", episodes=4)
     for agent in (open_agent("base", tau=0.0), open_agent("dp", tau=0.0)):
         customer = open_customer("statistical", tau=0.0)
@@ -252,33 +239,33 @@ def test_separating_facets_and_exact_answers_leave_no_regret(book: Book) -> None
         assert found.episodes["regret"].to_list() == [0.0] * 48
 
 
-def pairs_of_traits(book: Book) -> Book:
-    """The book with two products, loved by customers whose traits are equal or differ.
+def pairs_of_traits(world: DialogueWorld) -> DialogueWorld:
+    """The world with two products, loved by customers whose traits are equal or differ.
 
     Two further products per trait are liked a little by those who have it, so that each facet's
     answer is the trait.
     """
-    n = len(book.persona_ids)
+    n = len(world.persona_ids)
     a, b = np.arange(n) % 2, np.arange(n) // 2 % 2
     y = np.stack([100 * (a == b), 100 * (a != b), *(40 * (t == v) for t in (a, b) for v in (0, 1))])
     facets = tuple(
         Facet(name, name, f"Which {name}?", ("no", "yes"), np.array(of, np.int8))
         for name, of in (("first", [-1, -1, 0, 1, -1, -1]), ("second", [-1, -1, -1, -1, 0, 1]))
     )
-    shelf = book.sets[0]
+    shelf = world.sets[0]
     few = {k: getattr(shelf, k)[:6] for k in ("item_ids", "titles", "texts", "price", "rating")}
     own = [
         replace(s, facets=facets, vectors=shelf.vectors[:6], y=y.T.astype("f4"), **few)
-        for s in book.sets
+        for s in world.sets
     ]
-    return replace(book, sets=tuple(own), splits=np.zeros(n, np.int8))
+    return replace(world, sets=tuple(own), splits=np.zeros(n, np.int8))
 
 
 @pytest.mark.parametrize(("depth", "questions", "regrets"), [(1, 0, {0.0, 100.0}), (2, 2, {0.0})])
 def test_planner_of_depth_two_finds_out_whether_two_traits_are_equal(
-    book: Book, depth: int, questions: int, regrets: set[float]
+    world: DialogueWorld, depth: int, questions: int, regrets: set[float]
 ) -> None:
-    known = pairs_of_traits(book)
+    known = pairs_of_traits(world)
     life = Lifetimes.draw(known, range(12), cell="seen/seen", episodes=3)
     agent = open_agent("dp", depth=depth, tau=0.0)
     customer = open_customer("statistical", tau=0.0)
@@ -287,42 +274,42 @@ def test_planner_of_depth_two_finds_out_whether_two_traits_are_equal(
     assert set(found["regret"]) == regrets
 
 
-def test_customers_answer_free_questions_by_words(book: Book) -> None:
+def test_customers_answer_free_questions_by_words(world: DialogueWorld) -> None:
     customer = open_customer("statistical")
-    customer.open(book, 0)
-    facet = customer.answer(sample_questions(book))
-    words = customer.answer(sample_questions(book, text="Do you want a low or a high PRICE?"))
-    assert (words.facet == 0).all()  # the first facet of a sample book is the price
-    assert (words.value == facet.value).all()
+    customer.open(world, 0)
+    facet = reply_of(customer.answer(sample_question(world)))
+    text = "Do you want a low or a high PRICE?"
+    # The first facet of a sample world is the price.
+    assert reply_of(customer.answer(sample_question(world, text=text))) == facet
 
 
-def test_customers_answer_from_stated_attributes(book: Book) -> None:
+def test_customers_answer_from_stated_attributes(world: DialogueWorld) -> None:
     customer = open_customer("statistical")
-    customer.open(book, 0)
-    questions = sample_questions(book, text="What is your age, may I ask?")
-    found = customer.answer(questions)
-    assert (found.value == UNMATCHED).all()
-    assert found.text is not None
-    assert found.text[0] == f"My age is {book.attributes[int(questions.persona[0])]['age']}."
+    customer.open(world, 0)
+    question = sample_question(world, text="What is your age, may I ask?")
+    found = reply_of(customer.answer(question))
+    assert found.value == UNMATCHED
+    assert found.text == f"My age is {world.attributes[question.persona]['age']}."
 
 
-def test_unmatched_questions_are_matched_by_embedding_above_the_threshold(book: Book) -> None:
+def test_unmatched_questions_are_matched_by_embedding_above_the_threshold(
+    world: DialogueWorld,
+) -> None:
     def encode(texts: Any) -> Any:
         return np.array([[1.0, 0.0] if "price" in t or "spend" in t else [0.0, 1.0] for t in texts])
 
-    sure, unsure = open_customer("statistical", encode=encode), open_customer("statistical")
-    for customer in (sure, unsure):
-        customer.open(book, 0)
-    questions = sample_questions(book, text="How much would you like to spend?")
-    assert (sure.answer(questions).facet == 0).all()
-    assert (unsure.answer(questions).facet == -1).all()
+    question = sample_question(world, text="How much would you like to spend?")
+    for options, facet in (({"encode": encode}, 0), ({}, -1)):
+        customer = open_customer("statistical", **options)
+        customer.open(world, 0)
+        assert reply_of(customer.answer(question)).facet == facet
 
 
 def test_unfaithful_customers_change_that_share_of_answers() -> None:
-    book = sample_book(personas=400, sets=6)
+    world = sample_world(personas=400, sets=6)
     faithful, other = (open_customer("statistical", tau=0.0, unfaithful=u) for u in (0.0, 0.3))
     for customer in (faithful, other):
-        customer.open(book, 0)
+        customer.open(world, 0)
     differ = [
         (faithful._answers(n) != other._answers(n)).mean()  # type: ignore[attr-defined]
         for n in range(6)
@@ -331,22 +318,22 @@ def test_unfaithful_customers_change_that_share_of_answers() -> None:
 
 
 def test_answers_have_the_models_frequencies() -> None:
-    book = sample_book(personas=3000, sets=1, unseen=0.0)
+    world = sample_world(personas=3000, sets=1, unseen=0.0)
     customer = open_customer("statistical")
-    customer.open(book, 1)
-    p = customer.model.probabilities(book.sets[0], book.sets[0].y)[:, :4]  # type: ignore[attr-defined]
+    customer.open(world, 1)
+    p = customer.model.probabilities(world.sets[0], world.sets[0].y)[:, :4]  # type: ignore[attr-defined]
     drawn = customer._answers(0)[:, 0]  # type: ignore[attr-defined]
     shares = [(drawn == v).mean() for v in (0, 1, 2, NO_PREFERENCE)]
     np.testing.assert_allclose(shares, p.mean(axis=0), atol=0.03)
 
 
-def test_feedback_has_the_tone_of_the_regret_and_one_missed_facet(book: Book) -> None:
+def test_feedback_has_the_tone_of_the_regret_and_one_missed_facet(world: DialogueWorld) -> None:
     customer = open_customer("statistical")
-    customer.open(book, 0)
-    sales = sample_sales(book)
-    best = replace(sales, product=np.nanargmax(sales.y, axis=1))
-    worst = replace(sales, product=np.nanargmin(sales.y, axis=1))
-    assert set(customer.feedback(best).text) == {"This is exactly what I was looking for."}
-    for text in customer.feedback(worst).text:
+    customer.open(world, 0)
+    for row in range(4):
+        sale = sample_sale(world, row)
+        best, worst = (replace(sale, product=int(n)) for n in (sale.y.argmax(), sale.y.argmin()))
+        assert reply_of(customer.feedback(best)).text == "This is exactly what I was looking for."
+        text = reply_of(customer.feedback(worst)).text or ""
         assert text.startswith("I am disappointed, this is not for me. I would have preferred")
         assert text.count(".") == 2

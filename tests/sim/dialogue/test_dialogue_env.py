@@ -12,26 +12,28 @@ from gymnasium.utils.env_checker import check_env
 
 import sim
 from pipelines.errors import ConfigError, ReleaseError
-from sim.dialogue import Book, DialogueEnv, DialogueVectorEnv, Lifetimes
-from sim.dialogue.testing import sample_book
+from sim.dialogue import DialogueEnv, DialogueVectorEnv, DialogueWorld, Lifetimes
+from sim.dialogue.testing import sample_world
 
 SELL = 30
 
 
 @pytest.fixture(scope="module")
-def book() -> Book:
-    return sample_book()
+def world() -> DialogueWorld:
+    return sample_world()
 
 
-def make(book: Book, **options: Any) -> DialogueEnv:
-    env = gymnasium.make("Understudy/Dialogue-v0", book=book, **options).unwrapped
+def make(world: DialogueWorld, **options: Any) -> DialogueEnv:
+    env = gymnasium.make("Understudy/Dialogue-v0", world=world, **options).unwrapped
     assert isinstance(env, DialogueEnv)
     return env
 
 
 @pytest.mark.parametrize("options", [{}, {"episodes": 3, "feedback": "regret"}])
-def test_passes_the_checkers_of_gymnasium_and_stable_baselines(book: Book, options: Any) -> None:
-    env = make(book, render_mode="ansi", **options)
+def test_passes_the_checkers_of_gymnasium_and_stable_baselines(
+    world: DialogueWorld, options: Any
+) -> None:
+    env = make(world, render_mode="ansi", **options)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(env)
@@ -42,11 +44,13 @@ def test_passes_the_checkers_of_gymnasium_and_stable_baselines(book: Book, optio
         checker.check_env(env)
 
 
-def test_observation_holds_answers_facets_of_products_turns_and_feedback(book: Book) -> None:
-    env = make(book, episodes=2, feedback="stars", max_questions=4)
+def test_observation_holds_answers_facets_of_products_turns_and_feedback(
+    world: DialogueWorld,
+) -> None:
+    env = make(world, episodes=2, feedback="stars", max_questions=4)
     first, info = env.reset(seed=3, options={"lifetime": 5})
-    drawn = Lifetimes.draw(book, [5], episodes=2)
-    shelf = book.sets[drawn.sets[0, 0]]
+    drawn = Lifetimes.draw(world, [5], episodes=2)
+    shelf = world.sets[drawn.sets[0, 0]]
     assert info["category"] == shelf.name
     assert set(first["answers"]) == {-3}
     assert first["turns_left"] == [4]
@@ -75,16 +79,16 @@ def test_observation_holds_answers_facets_of_products_turns_and_feedback(book: B
     assert env.step(SELL)[2]
 
 
-def test_questions_cost_what_is_asked_for(book: Book) -> None:
-    env = make(book, question_cost=2.0)
+def test_questions_cost_what_is_asked_for(world: DialogueWorld) -> None:
+    env = make(world, question_cost=2.0)
     env.reset(seed=0)
     assert env.step(0)[1] == pytest.approx(-0.02)
 
 
-def test_mask_leaves_out_missing_asked_and_late_facets(book: Book) -> None:
-    env = make(book, max_questions=2)
+def test_mask_leaves_out_missing_asked_and_late_facets(world: DialogueWorld) -> None:
+    env = make(world, max_questions=2)
     _, info = env.reset(seed=0)
-    shelf = next(s for s in book.sets if s.name == info["category"])
+    shelf = next(s for s in world.sets if s.name == info["category"])
     mask = env.action_masks()
     assert mask[:30].tolist() == [f < len(shelf.facets) for f in range(30)]
     assert mask[30:].tolist() == [p < len(shelf) for p in range(50)]
@@ -95,8 +99,8 @@ def test_mask_leaves_out_missing_asked_and_late_facets(book: Book) -> None:
     assert not env.action_masks()[:30].any()
 
 
-def test_repeated_question_gets_the_same_answer(book: Book) -> None:
-    env = make(book)
+def test_repeated_question_gets_the_same_answer(world: DialogueWorld) -> None:
+    env = make(world)
     env.reset(seed=0)
     first = env.step(1)[4]
     again = env.step(1)[4]
@@ -105,8 +109,10 @@ def test_repeated_question_gets_the_same_answer(book: Book) -> None:
     assert again["questions"] == 2
 
 
-def test_actions_outside_the_mask_waste_questions_and_then_sell_nothing(book: Book) -> None:
-    env = make(book, max_questions=1)
+def test_actions_outside_the_mask_waste_questions_and_then_sell_nothing(
+    world: DialogueWorld,
+) -> None:
+    env = make(world, max_questions=1)
     env.reset(seed=0)
     before = {k: v.copy() for k, v in env.reset(options={"lifetime": 1})[0].items()}
     after, reward, over, _, info = env.step(29)
@@ -114,15 +120,15 @@ def test_actions_outside_the_mask_waste_questions_and_then_sell_nothing(book: Bo
     assert np.array_equal(before["answers"], after["answers"])
     assert after["turns_left"] == [0]
     _, reward, over, _, info = env.step(79)
-    drawn = Lifetimes.draw(book, [1], episodes=1)
-    best = book.sets[drawn.sets[0, 0]].y[drawn.personas[0, 0]].max()
+    drawn = Lifetimes.draw(world, [1], episodes=1)
+    best = world.sets[drawn.sets[0, 0]].y[drawn.personas[0, 0]].max()
     assert (info["status"], over) == ("unsold", True)
     assert reward == pytest.approx(-best / 100)
     assert "item_id" not in info
 
 
-def test_actions_out_of_range_and_steps_after_the_end_are_errors(book: Book) -> None:
-    env = make(book)
+def test_actions_out_of_range_and_steps_after_the_end_are_errors(world: DialogueWorld) -> None:
+    env = make(world)
     with pytest.raises(ConfigError, match="reset"):
         env.step(SELL)
     env.reset(seed=0)
@@ -134,8 +140,13 @@ def test_actions_out_of_range_and_steps_after_the_end_are_errors(book: Book) -> 
         env.step(SELL)
 
 
-def test_vector_form_lives_the_trajectories_of_single_environments(book: Book) -> None:
-    options: dict[str, Any] = {"book": book, "episodes": 2, "feedback": "text", "max_questions": 3}
+def test_vector_form_lives_the_trajectories_of_single_environments(world: DialogueWorld) -> None:
+    options: dict[str, Any] = {
+        "world": world,
+        "episodes": 2,
+        "feedback": "text",
+        "max_questions": 3,
+    }
     many = gymnasium.make_vec(
         "Understudy/Dialogue-v0", num_envs=4, vectorization_mode="vector_entry_point", **options
     )
@@ -161,26 +172,26 @@ def test_vector_form_lives_the_trajectories_of_single_environments(book: Book) -
             assert np.array_equal(many.action_masks()[n], env.action_masks())
 
 
-def test_arguments_are_refused_with_the_nearest_name(book: Book) -> None:
+def test_arguments_are_refused_with_the_nearest_name(world: DialogueWorld) -> None:
     with pytest.raises(ConfigError, match="did you mean feedback"):
-        gymnasium.make("Understudy/Dialogue-v0", book=book, feedbck="stars")
+        gymnasium.make("Understudy/Dialogue-v0", world=world, feedbck="stars")
     with pytest.raises(ConfigError, match="did you mean stars"):
-        make(book, feedback="star")
+        make(world, feedback="star")
     with pytest.raises(ConfigError, match="episodes is 0"):
-        make(book, episodes=0)
+        make(world, episodes=0)
     with pytest.raises(ConfigError, match="the cell unseen/unseen has 3"):
-        make(book, cell="unseen/unseen", episodes=4).reset(seed=0)
+        make(world, cell="unseen/unseen", episodes=4).reset(seed=0)
 
 
 def test_sets_that_do_not_fit_the_spaces_are_refused() -> None:
     with pytest.raises(ReleaseError, match="51 products, dialogues allow 50"):
-        make(sample_book(products=51))
+        make(sample_world(products=51))
 
 
 @pytest.mark.pipeline
-def test_maskable_ppo_learns_that_expensive_questions_do_not_pay(book: Book) -> None:
+def test_maskable_ppo_learns_that_expensive_questions_do_not_pay(world: DialogueWorld) -> None:
     contrib = pytest.importorskip("sb3_contrib")
-    env = make(book, question_cost=20.0)
+    env = make(world, question_cost=20.0)
     model = contrib.MaskablePPO(
         "MultiInputPolicy", env, n_steps=512, batch_size=128, learning_rate=1e-3, seed=0,
         device="cpu",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.dialogue._leaks import LeakDetector
+from sim.dialogue.customers.model import LeakDetector
 
 TITLES = [
     "Oral-B Pro 1000 Electric Brush",
@@ -85,7 +85,7 @@ neutral = st.lists(st.sampled_from(["zzz", "zyx", "zap", "zoo"]), max_size=5).ma
 
 @given(st.lists(words, min_size=3, max_size=6, unique=True), neutral, neutral)
 def test_a_whole_title_is_found_wherever_it_stands(title, before, after):
-    from sim.dialogue._leaks import _FILLERS
+    from sim.dialogue.customers.model import _FILLERS
 
     leaks = LeakDetector([" ".join(title), "another thing altogether"])
     text = f"{before} {', '.join(title).upper()}! {after}"

@@ -1,4 +1,4 @@
-"""Books and the customers and choice sets of lifetimes."""
+"""Worlds and the customers and choice sets of lifetimes."""
 
 from __future__ import annotations
 
@@ -10,57 +10,59 @@ import pytest
 
 from pipelines.errors import ConfigError, ReleaseError
 from pipelines.seeding import uniform
-from sim.dialogue import CELLS, SETTINGS, SPLITS, Book, Lifetimes
+from sim.dialogue import CELLS, SETTINGS, SPLITS, DialogueWorld, Lifetimes
 from sim.dialogue._lifetimes import ORDERS, product_order
-from sim.dialogue.testing import sample_book
+from sim.dialogue.testing import sample_world
 
 
 @pytest.fixture(scope="module")
-def book() -> Book:
-    return sample_book(personas=80, sets=30)
+def world() -> DialogueWorld:
+    return sample_world(personas=80, sets=30)
 
 
-def test_sample_book_rewards_knowing_the_customer(book: Book) -> None:
-    worth = [s.y.max(axis=1).mean() - s.y.mean(axis=0).max() for s in book.sets]
+def test_sample_book_rewards_knowing_the_customer(world: DialogueWorld) -> None:
+    worth = [s.y.max(axis=1).mean() - s.y.mean(axis=0).max() for s in world.sets]
     assert np.median(worth) > 5
-    assert (book.best >= 60).mean() > 0.8
-    assert 10 < np.mean([s.y.std(axis=1).mean() for s in book.sets]) < 30
+    assert (world.best >= 60).mean() > 0.8
+    assert 10 < np.mean([s.y.std(axis=1).mean() for s in world.sets]) < 30
 
 
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_lifetimes_belong_to_their_cell_without_repetition(
-    book: Book, setting: str, cell: str
+    world: DialogueWorld, setting: str, cell: str
 ) -> None:
-    found = Lifetimes.draw(book, range(6), setting=setting, cell=cell, episodes=5)  # type: ignore[arg-type]
+    found = Lifetimes.draw(world, range(6), setting=setting, cell=cell, episodes=5)  # type: ignore[arg-type]
     customer, category = cell.split("/")
     split = SPLITS.index("train" if customer == "seen" else "test")
-    assert (book.splits[found.personas] == split).all()
-    assert all(book.sets[s].seen == (category == "seen") for s in found.sets.ravel())
-    assert (book.best[found.personas, found.sets] >= 60).all()
+    assert (world.splits[found.personas] == split).all()
+    assert all(world.sets[s].seen == (category == "seen") for s in found.sets.ravel())
+    assert (world.best[found.personas, found.sets] >= 60).all()
     people = [len(set(row)) for row in found.personas.tolist()]
     shelves = [len(set(row)) for row in found.sets.tolist()]
     assert people == [1 if setting == "customer" else 5] * 6
     assert shelves == [1 if setting == "category" else 5] * 6
 
 
-def test_a_lifetime_depends_on_its_seed_alone(book: Book) -> None:
-    whole = Lifetimes.draw(book, [3, 4, 5])
-    alone = Lifetimes.draw(book, [5])
+def test_a_lifetime_depends_on_its_seed_alone(world: DialogueWorld) -> None:
+    whole = Lifetimes.draw(world, [3, 4, 5])
+    alone = Lifetimes.draw(world, [5])
     assert (whole.sets[2] == alone.sets[0]).all()
     assert (whole.personas[2] == alone.personas[0]).all()
     assert len({tuple(row) for row in whole.sets.tolist()}) == 3
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_lifetimes_are_those_of_drawing_one_after_the_other(book: Book, setting: str) -> None:
+def test_lifetimes_are_those_of_drawing_one_after_the_other(
+    world: DialogueWorld, setting: str
+) -> None:
     # Half of all pairs can't be played, so that every rule of skipping is met.
-    drawn = np.random.default_rng(4).random((len(book.sets), len(book.persona_ids), 1)) < 0.5
+    drawn = np.random.default_rng(4).random((len(world.sets), len(world.persona_ids), 1)) < 0.5
     sets = tuple(
         replace(s, y=np.where(low, np.minimum(s.y, 59), np.maximum(s.y, 60)).astype(np.float32))
-        for s, low in zip(book.sets, drawn, strict=True)
+        for s, low in zip(world.sets, drawn, strict=True)
     )
-    half = replace(book, sets=sets)
+    half = replace(world, sets=sets)
     found = Lifetimes.draw(half, range(5, 45), setting=setting, episodes=7)  # type: ignore[arg-type]
     people = np.flatnonzero(half.splits == SPLITS.index("test"))
     shelves = np.flatnonzero([s.seen for s in half.sets])
@@ -104,80 +106,82 @@ def one_lifetime(
     raise AssertionError("no lifetime")
 
 
-def test_pairs_below_sixty_are_skipped_and_counted(book: Book) -> None:
-    low = [replace(s, y=np.minimum(s.y, 59.0)) if n % 2 else s for n, s in enumerate(book.sets)]
-    found = Lifetimes.draw(replace(book, sets=tuple(low)), range(20), episodes=10)
+def test_pairs_below_sixty_are_skipped_and_counted(world: DialogueWorld) -> None:
+    low = [replace(s, y=np.minimum(s.y, 59.0)) if n % 2 else s for n, s in enumerate(world.sets)]
+    found = Lifetimes.draw(replace(world, sets=tuple(low)), range(20), episodes=10)
     assert (found.sets % 2 == 0).all()
     assert found.skipped.mean() > 3
 
 
-def test_the_least_best_score_is_a_setting(book: Book) -> None:
-    usual, strict = (Lifetimes.draw(book, range(20), min_best=m) for m in (60.0, 70.0))
-    assert (book.best[strict.personas, strict.sets] >= 70).all()
-    assert (book.best[usual.personas, usual.sets] < 70).any()
+def test_the_least_best_score_is_a_setting(world: DialogueWorld) -> None:
+    usual, strict = (Lifetimes.draw(world, range(20), min_best=m) for m in (60.0, 70.0))
+    assert (world.best[strict.personas, strict.sets] >= 70).all()
+    assert (world.best[usual.personas, usual.sets] < 70).any()
     assert strict.skipped.sum() > usual.skipped.sum()
     with pytest.raises(ConfigError, match="no 10 episodes with a best score of 101 or more"):
-        Lifetimes.draw(book, range(2), min_best=101)
+        Lifetimes.draw(world, range(2), min_best=101)
 
 
-def test_pairs_without_a_score_are_not_played(book: Book) -> None:
-    lacking = [replace(s, y=s.y.copy()) for s in book.sets]
+def test_pairs_without_a_score_are_not_played(world: DialogueWorld) -> None:
+    lacking = [replace(s, y=s.y.copy()) for s in world.sets]
     lacking[0].y[:, 3] = np.nan
-    found = Lifetimes.draw(replace(book, sets=tuple(lacking)), range(20), episodes=10)
+    found = Lifetimes.draw(replace(world, sets=tuple(lacking)), range(20), episodes=10)
     assert (found.sets != 0).all()
 
 
-def test_too_few_choice_sets_are_counted_in_the_error(book: Book) -> None:
+def test_too_few_choice_sets_are_counted_in_the_error(world: DialogueWorld) -> None:
     with pytest.raises(ConfigError, match="need 25 choice sets, the cell unseen/seen has 24"):
-        Lifetimes.draw(book, [0], episodes=25)
+        Lifetimes.draw(world, [0], episodes=25)
 
 
-def test_orders_are_permutations_that_differ_between_episodes(book: Book) -> None:
+def test_orders_are_permutations_that_differ_between_episodes(world: DialogueWorld) -> None:
     sets, seeds = np.zeros(4, np.int64), np.arange(4)
-    first, second = (product_order(book, seeds, e, sets, orders=None) for e in (0, 1))
+    first, second = (product_order(world, seeds, e, sets, orders=None) for e in (0, 1))
     assert (np.sort(first, axis=1) == np.arange(first.shape[1])).all()
     assert (first != second).any(axis=1).all()
-    assert (product_order(book, seeds[2:], 0, sets[2:], orders=None) == first[2:]).all()
+    assert (product_order(world, seeds[2:], 0, sets[2:], orders=None) == first[2:]).all()
 
 
-def test_each_choice_set_has_a_few_orders_that_lifetimes_draw_alike_often(book: Book) -> None:
+def test_each_choice_set_has_a_few_orders_that_lifetimes_draw_alike_often(
+    world: DialogueWorld,
+) -> None:
     sets, seeds = np.zeros(400, np.int64), np.arange(400)
-    found = product_order(book, seeds, 0, sets)
+    found = product_order(world, seeds, 0, sets)
     assert (np.sort(found, axis=1) == np.arange(found.shape[1])).all()
     orders, times = np.unique(found, axis=0, return_counts=True)
     assert len(orders) == ORDERS
     assert (times > 60).all()
-    assert (product_order(book, seeds[9:10], 1, sets[:1])[0] == orders).all(axis=1).any()
+    assert (product_order(world, seeds[9:10], 1, sets[:1])[0] == orders).all(axis=1).any()
 
 
-def test_disclosed_book_has_no_scores_of_others(book: Book) -> None:
-    shown = book.disclosed()
+def test_disclosed_book_has_no_scores_of_others(world: DialogueWorld) -> None:
+    shown = world.disclosed()
     assert (shown.splits == 0).all()
-    assert len(shown.persona_ids) == (book.splits == 0).sum()
-    for ours, theirs in zip(shown.sets, book.sets, strict=True):
+    assert len(shown.persona_ids) == (world.splits == 0).sum()
+    for ours, theirs in zip(shown.sets, world.sets, strict=True):
         assert np.isnan(ours.y).all() == (not theirs.seen)
 
 
-def test_scores_on_another_scale_are_refused(book: Book) -> None:
-    wrong = replace(book.sets[0], y=book.sets[0].y * 10)
-    with pytest.raises(ReleaseError, match="not on 0-100: book, category C000"):
-        replace(book, sets=(wrong, *book.sets[1:]))
+def test_scores_on_another_scale_are_refused(world: DialogueWorld) -> None:
+    wrong = replace(world.sets[0], y=world.sets[0].y * 10)
+    with pytest.raises(ReleaseError, match="not on 0-100: world, category C000"):
+        replace(world, sets=(wrong, *world.sets[1:]))
 
 
-def test_a_set_with_one_product_is_refused_by_name(book: Book) -> None:
-    first = book.sets[0]
+def test_a_set_with_one_product_is_refused_by_name(world: DialogueWorld) -> None:
+    first = world.sets[0]
     single = replace(first, item_ids=first.item_ids[:1], y=first.y[:, :1])
     with pytest.raises(
-        ReleaseError, match="needs two products or more, found one: book, category C000"
+        ReleaseError, match="needs two products or more, found one: world, category C000"
     ):
-        replace(book, sets=(single, *book.sets[1:]))
+        replace(world, sets=(single, *world.sets[1:]))
 
 
-def test_a_book_without_a_scored_persona_is_refused(book: Book) -> None:
+def test_a_book_without_a_scored_persona_is_refused(world: DialogueWorld) -> None:
     with pytest.raises(ReleaseError, match="no choice set or no persona has scores: products@1"):
-        replace(book, sets=(), reference="products@1")
+        replace(world, sets=(), reference="products@1")
 
 
-def test_a_book_without_a_train_persona_can_not_be_disclosed(book: Book) -> None:
+def test_a_book_without_a_train_persona_can_not_be_disclosed(world: DialogueWorld) -> None:
     with pytest.raises(ReleaseError, match="none of 80 personas with scores is of the split train"):
-        replace(book, splits=np.full_like(book.splits, 2)).disclosed()
+        replace(world, splits=np.full_like(world.splits, 2)).disclosed()

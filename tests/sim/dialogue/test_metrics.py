@@ -10,10 +10,11 @@ import polars as pl
 import pytest
 
 from pipelines.errors import ConfigError
-from sim.dialogue import Book, Facet, Lifetimes, open_agent, open_customer, play
+from sim.dialogue import DialogueWorld, Facet, Lifetimes, open_agent, open_customer, play
 from sim.dialogue._metrics import (
     METRICS,
     Values,
+    agreement,
     answers_used,
     calibration,
     faithfulness,
@@ -21,7 +22,7 @@ from sim.dialogue._metrics import (
     paired,
     values_of,
 )
-from sim.dialogue.testing import sample_book
+from sim.dialogue.testing import sample_world
 
 
 def episodes(regrets: Any, *, chance: float = 40.0, ranks: Any = None) -> pl.DataFrame:
@@ -123,24 +124,43 @@ def test_unknown_metrics_get_the_nearest_name() -> None:
     assert all(METRICS.values())
 
 
-def test_faithful_answers_name_values_above_the_mean(book: Book) -> None:
-    life = Lifetimes.draw(book, range(12), episodes=3)
+def test_faithful_answers_name_values_above_the_mean(world: DialogueWorld) -> None:
+    life = Lifetimes.draw(world, range(12), episodes=3)
     shares = []
     for options in ({"tau": 0.0, "delta": -100.0}, {"tau": 1e6, "delta": -1e9}):
-        found = play(book, life, open_agent("base"), open_customer("statistical", **options))
+        found = play(world, life, open_agent("base"), open_customer("statistical", **options))
         assert found.turns is not None
-        shares.append(faithfulness(book, found.turns, found.episodes).overall().value)
+        shares.append(faithfulness(world, found.turns, found.episodes).overall().value)
     assert shares[0] == 1.0
     assert 0.3 < shares[1] < 0.6
+
+
+def test_answers_agree_with_their_persona_and_not_with_another(world: DialogueWorld) -> None:
+    life = Lifetimes.draw(world, range(12), episodes=3)
+    exact = open_customer("statistical", tau=0.0)
+    played = play(world, life, open_agent("base"), exact)
+    assert played.turns is not None
+    follows, chance = agreement(world, played.turns, played.episodes)
+    assert follows.overall().value == 1.0
+    # By hand: the same answer of the other personas.
+    row = played.turns.filter(kind="answer", seed=0, episode=1).row(0, named=True)
+    drawn = exact._answers(int(life.sets[0, 0]))  # type: ignore[attr-defined]
+    shelf = world.sets[int(life.sets[0, 0])]
+    facet = [f.facet_id for f in shelf.facets].index(row["facet_id"])
+    same = drawn[:, facet] == drawn[life.personas[0, 0], facet]
+    first = played.turns.filter(pl.col("turn") == 0, pl.col("seed") == 0, pl.col("episode") == 1)
+    _, alone = agreement(world, first, played.episodes)
+    assert alone.values[0, 0] == pytest.approx((same.sum() - 1) / (len(same) - 1))
+    assert chance.overall().high < 0.8
 
 
 def test_answers_are_used_where_the_sold_product_has_their_value() -> None:
     # Four products; a colour is asked for, which one (red) or three (blue) of them have.
     facet = Facet("f", "colour", "Which colour?", ("red", "blue"), np.array([0, 1, 1, 1], np.int8))
-    one = sample_book(sets=1)
+    one = sample_world(sets=1)
     [whole] = one.sets
     shelf = replace(whole, facets=(facet,), item_ids=("a", "b", "c", "d"), y=whole.y[:, :4])
-    book = replace(one, sets=(shelf,))
+    world = replace(one, sets=(shelf,))
     rows = [("red", "a"), ("red", "b"), ("blue", "b"), (None, "a"), ("blue", None)]
     common = {"run": "r", "seed": range(5), "episode": 1}
     played = pl.DataFrame(
@@ -148,25 +168,26 @@ def test_answers_are_used_where_the_sold_product_has_their_value() -> None:
                   "item_id": [sold for _, sold in rows]}
     )  # fmt: skip
     turns = pl.DataFrame(
-        common | {"kind": "answer", "facet_id": "f", "value": [value for value, _ in rows]}
+        common
+        | {"kind": "answer", "status": "ok", "facet_id": "f", "value": [value for value, _ in rows]}
     )
-    found = answers_used(book, turns, played)
+    found = answers_used(world, turns, played)
     assert found.seeds.tolist() == [0, 1, 2]
     assert found.values[:, 0].tolist() == [1 - 1 / 4, 0 - 1 / 4, 1 - 3 / 4]
 
 
 @pytest.mark.parametrize("agent", ["base", "dp", "thompson"])
-def test_without_memory_there_is_no_slope(book: Book, agent: str) -> None:
-    life = Lifetimes.draw(book, range(80), episodes=6)
-    found = play(book, life, open_agent(agent), open_customer("statistical"), memory=False)
+def test_without_memory_there_is_no_slope(world: DialogueWorld, agent: str) -> None:
+    life = Lifetimes.draw(world, range(80), episodes=6)
+    found = play(world, life, open_agent(agent), open_customer("statistical"), memory=False)
     slope = values_of(found.episodes, "normalised_regret").slope().overall()
     assert slope.low <= 0 <= slope.high
 
 
-def test_a_seen_customer_is_sold_better_products_with_memory(book: Book) -> None:
-    life = Lifetimes.draw(book, range(80), episodes=6, cell="seen/seen")
+def test_a_seen_customer_is_sold_better_products_with_memory(world: DialogueWorld) -> None:
+    life = Lifetimes.draw(world, range(80), episodes=6, cell="seen/seen")
     on, off = (
-        play(book, life, open_agent("thompson"), open_customer("statistical"), memory=memory)
+        play(world, life, open_agent("thompson"), open_customer("statistical"), memory=memory)
         for memory in (True, False)
     )
     found, p = paired(*(values_of(f.episodes, "normalised_regret") for f in (on, off)))

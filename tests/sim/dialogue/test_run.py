@@ -19,11 +19,10 @@ from sim.dialogue import (
     FEEDBACK,
     LEAKED,
     SETTINGS,
-    Actions,
-    Answers,
-    Book,
+    Action,
+    Comment,
+    DialogueWorld,
     Lifetimes,
-    Replies,
     open_agent,
     open_customer,
     play,
@@ -32,22 +31,22 @@ from sim.dialogue.agents.baselines import RandomAgent
 from sim.dialogue.customers.statistical import StatisticalCustomer
 
 
-def run(book: Book, agent: Any = "dp", customer: Any = None, **options: Any) -> Any:
+def run(world: DialogueWorld, agent: Any = "dp", customer: Any = None, **options: Any) -> Any:
     given = {"lifetimes": 10, "setting": "customer", "episodes": 4} | options
     life = Lifetimes.draw(
-        book,
+        world,
         range(given.pop("lifetimes")),
         setting=given.pop("setting"),
         episodes=given.pop("episodes"),
     )
     agent = open_agent(agent) if isinstance(agent, str) else agent
-    return play(book, life, agent, customer or open_customer("statistical"), **given)
+    return play(world, life, agent, customer or open_customer("statistical"), **given)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("feedback", FEEDBACK)
-def test_tables_keep_their_contracts(book: Book, setting: str, feedback: str) -> None:
-    found = run(book, setting=setting, feedback=feedback, probes=(1, 4))
+def test_tables_keep_their_contracts(world: DialogueWorld, setting: str, feedback: str) -> None:
+    found = run(world, setting=setting, feedback=feedback, probes=(1, 4))
     for name in ("episodes", "turns"):
         frame = getattr(found, name)
         contract = CONTRACTS[f"dialogue.{name}"]
@@ -63,10 +62,10 @@ def test_tables_keep_their_contracts(book: Book, setting: str, feedback: str) ->
     assert kinds.get("feedback", 0) == (0 if feedback == "none" else 40)
 
 
-def test_figures_of_an_episode_follow_from_the_scores(book: Book) -> None:
-    for row in run(book, "random").episodes.iter_rows(named=True):
-        shelf = next(s for s in book.sets if s.category_id == row["category_id"])
-        y = shelf.y[book.persona_ids.index(row["persona_id"])].astype(float)
+def test_figures_of_an_episode_follow_from_the_scores(world: DialogueWorld) -> None:
+    for row in run(world, "random").episodes.iter_rows(named=True):
+        shelf = next(s for s in world.sets if s.category_id == row["category_id"])
+        y = shelf.y[world.persona_ids.index(row["persona_id"])].astype(float)
         score = y[shelf.item_ids.index(row["item_id"])]
         assert row["score"] == pytest.approx(score, abs=1e-4)
         assert row["best"] == pytest.approx(y.max(), abs=1e-4)
@@ -76,38 +75,39 @@ def test_figures_of_an_episode_follow_from_the_scores(book: Book) -> None:
         assert row["stars"] == int(5 * score / y.max() + 0.5)
 
 
-def test_mean_regret_of_random_meets_its_exact_value(book: Book) -> None:
-    found = run(book, "random", lifetimes=400, feedback="none", keep_turns=False).episodes
+def test_mean_regret_of_random_meets_its_exact_value(world: DialogueWorld) -> None:
+    found = run(world, "random", lifetimes=400, feedback="none", keep_turns=False).episodes
     error = found["regret"].std() / np.sqrt(found.height)
     assert abs(found["regret"].mean() - found["random_regret"].mean()) < 4 * error
 
 
-def test_best_has_no_regret(book: Book) -> None:
-    assert run(book, "best").episodes["regret"].to_list() == [0.0] * 40
+def test_best_has_no_regret(world: DialogueWorld) -> None:
+    assert run(world, "best").episodes["regret"].to_list() == [0.0] * 40
 
 
 @pytest.mark.parametrize("agent", ["random", "base", "dp", "thompson", "linear"])
-def test_blocks_change_nothing(book: Book, agent: str) -> None:
-    whole, small = run(book, agent), run(book, agent, block=3)
+def test_blocks_change_nothing(world: DialogueWorld, agent: str) -> None:
+    whole, small = run(world, agent), run(world, agent, block=3)
     assert whole.run == small.run
     assert_frame_equal(whole.episodes, small.episodes)
     assert_frame_equal(whole.turns, small.turns)
 
 
-def test_rows_are_ordered_by_their_keys_whatever_the_order_of_seeds(book: Book) -> None:
-    life = Lifetimes.draw(book, [5, 3, 9], episodes=3)
-    found = play(book, life, open_agent("dp"), open_customer("statistical"), block=2)
-    straight = Lifetimes.draw(book, [3, 5, 9], episodes=3)
-    other = play(book, straight, open_agent("dp"), open_customer("statistical"))
+def test_rows_are_ordered_by_their_keys_whatever_the_order_of_seeds(world: DialogueWorld) -> None:
+    life = Lifetimes.draw(world, [5, 3, 9], episodes=3)
+    found = play(world, life, open_agent("dp"), open_customer("statistical"), block=2)
+    straight = Lifetimes.draw(world, [3, 5, 9], episodes=3)
+    other = play(world, straight, open_agent("dp"), open_customer("statistical"))
     assert_frame_equal(found.episodes, other.episodes)
     assert_frame_equal(found.turns, other.turns)
 
 
-def test_a_lifetime_alone_is_what_it_is_among_others(book: Book) -> None:
-    life = Lifetimes.draw(book, range(10), episodes=4)
-    alone = Lifetimes.draw(book, [7], episodes=4)
+def test_a_lifetime_alone_is_what_it_is_among_others(world: DialogueWorld) -> None:
+    life = Lifetimes.draw(world, range(10), episodes=4)
+    alone = Lifetimes.draw(world, [7], episodes=4)
     both = [
-        play(book, found, open_agent("dp"), open_customer("statistical")) for found in (life, alone)
+        play(world, found, open_agent("dp"), open_customer("statistical"))
+        for found in (life, alone)
     ]
     assert_frame_equal(both[0].episodes.filter(pl.col("seed") == 7), both[1].episodes)
 
@@ -119,36 +119,36 @@ class Dies(RandomAgent):
         self.lifetime = lifetime
         self.calls = 0
 
-    def act(self, views: Any) -> Actions:
+    async def act(self, dialogue: Any) -> Action:
         self.calls += 1
-        if self.lifetime in views.lifetime:
+        if self.lifetime == dialogue.lifetime:
             raise EngineError("the server is gone", where="http://localhost")
-        return super().act(views)
+        return await super().act(dialogue)
 
 
-def test_a_stopped_run_plays_the_missing_blocks_only(book: Book, tmp_path: Path) -> None:
+def test_a_stopped_run_plays_the_missing_blocks_only(world: DialogueWorld, tmp_path: Path) -> None:
     cache = ResultCache(tmp_path, "dialogue")
     with pytest.raises(EngineError, match="the server is gone"):
-        run(book, Dies(8), block=4, cache=cache)
+        run(world, Dies(8), block=4, cache=cache)
     agent = Dies(99)
-    found = run(book, agent, block=4, cache=cache)
+    found = run(world, agent, block=4, cache=cache)
     assert found.reused == 2
-    assert agent.calls == 4  # one turn per episode of the last block
+    assert agent.calls == 2 * 4  # lifetimes and episodes of the last block
     again = Dies(0)
-    rerun = run(book, again, block=4, cache=cache)
+    rerun = run(world, again, block=4, cache=cache)
     assert again.calls == 0
     assert_frame_equal(found.turns, rerun.turns)
     assert_frame_equal(
-        found.episodes, run(book, "random").episodes.with_columns(run=pl.lit(found.run))
+        found.episodes, run(world, "random").episodes.with_columns(run=pl.lit(found.run))
     )
 
 
-def test_other_settings_reuse_no_block(book: Book, tmp_path: Path) -> None:
+def test_other_settings_reuse_no_block(world: DialogueWorld, tmp_path: Path) -> None:
     cache = ResultCache(tmp_path, "dialogue")
-    run(book, "dp", cache=cache)
+    run(world, "dp", cache=cache)
     for change in ({"feedback": "stars"}, {"memory": False}, {"seed": 1}, {"must_ask": 1}):
-        assert run(book, "dp", cache=cache, **change).reused == 0
-    assert run(book, "dp", cache=cache).reused == 1
+        assert run(world, "dp", cache=cache, **change).reused == 0
+    assert run(world, "dp", cache=cache).reused == 1
 
 
 class Watches(RandomAgent):
@@ -158,29 +158,30 @@ class Watches(RandomAgent):
         self.past: list[int] = []
         self.learned: list[Any] = []
 
-    def act(self, views: Any) -> Actions:
-        self.past += [len(views.past(row)) for row in range(len(views))]
-        assert views.persona is None
-        return super().act(views)
+    async def act(self, dialogue: Any) -> Action:
+        self.past.append(len(dialogue.past))
+        assert dialogue.persona is None
+        return await super().act(dialogue)
 
-    def learn(self, outcomes: Any) -> None:
-        self.learned.append(outcomes)
+    def learn(self, outcome: Any) -> None:
+        self.learned.append(outcome)
 
 
-def test_memory_off_shows_and_teaches_nothing(book: Book) -> None:
+def test_memory_off_shows_and_teaches_nothing(world: DialogueWorld) -> None:
     on, off = Watches(), Watches()
-    run(book, on, lifetimes=1)
-    run(book, off, lifetimes=1, memory=False)
+    run(world, on, lifetimes=1)
+    run(world, off, lifetimes=1, memory=False)
     assert (on.past, len(on.learned)) == ([0, 1, 2, 3], 4)
     assert (off.past, len(off.learned)) == ([0, 0, 0, 0], 0)
 
 
 @pytest.mark.parametrize("feedback", FEEDBACK)
-def test_agents_learn_from_the_form_of_feedback_alone(book: Book, feedback: str) -> None:
+def test_agents_learn_from_the_form_of_feedback_alone(world: DialogueWorld, feedback: str) -> None:
     agent = Watches()
-    run(book, agent, feedback=feedback)
-    for outcomes in agent.learned:
-        shown = {f for f in ("regret", "stars", "text") if getattr(outcomes, f) is not None}
+    run(world, agent, feedback=feedback)
+    assert agent.learned
+    for outcome in agent.learned:
+        shown = {f for f in ("regret", "stars", "text") if getattr(outcome, f) is not None}
         assert shown == ({feedback} - {"none"})
 
 
@@ -190,38 +191,31 @@ class Loops(RandomAgent):
     def __init__(self, text: str | None = None, facet: int = 0) -> None:
         self.text, self.facet = text, facet
 
-    def act(self, views: Any) -> Actions:
-        n = len(views)
-        text = None if self.text is None else np.array([self.text] * n, object)
-        none = np.zeros(n, np.int64)
-        asks = views.questions_left > 0
-        return Actions(asks, np.full(n, self.facet), none, text=text)
+    async def act(self, dialogue: Any) -> Action:
+        asks = dialogue.questions_left > 0
+        return Action(ask=asks, facet=self.facet, text=self.text, product=0)
 
 
-def test_questions_end_at_the_limit_and_repeats_are_counted(book: Book) -> None:
+def test_questions_end_at_the_limit_and_repeats_are_counted(world: DialogueWorld) -> None:
     for agent in (Loops(), Loops("Which price do you prefer?", -1)):
-        found = run(book, agent).episodes
+        found = run(world, agent).episodes
         assert found["questions"].to_list() == [20] * 40
         assert found["repeated"].to_list() == [19] * 40
         assert found["unmatched"].to_list() == [0] * 40
-    found = run(book, Loops("Qwerty?", -1), max_questions=3).episodes
+    found = run(world, Loops("Qwerty?", -1), max_questions=3).episodes
     assert found["repeated"].to_list() == [2] * 40
     assert found["unmatched"].to_list() == [3] * 40
 
 
 @pytest.mark.parametrize(("facet", "product"), [(99, 0), (-1, 0), (None, 99), (None, -1)])
 def test_impossible_actions_fail_without_a_regret(
-    book: Book, facet: int | None, product: int
+    world: DialogueWorld, facet: int | None, product: int
 ) -> None:
     class Wrong(RandomAgent):
-        def act(self, views: Any) -> Actions:
-            n = len(views)
-            asks = np.full(n, facet is not None)
-            return Actions(asks, np.full(n, facet or 0), np.full(n, product))
+        async def act(self, dialogue: Any) -> Action:
+            return Action(ask=facet is not None, facet=facet or 0, product=product)
 
-    if facet == -1:
-        Wrong.act = Loops(None, -1).act  # type: ignore[method-assign]
-    found = run(book, Wrong())
+    found = run(world, Wrong())
     assert set(found.episodes["status"]) == {"failed"}
     for name in ("item_id", "rank", "score", "regret", "stars"):
         assert found.episodes[name].null_count() == 40
@@ -229,17 +223,17 @@ def test_impossible_actions_fail_without_a_regret(
     assert set(found.turns["status"]) == {"failed"}
 
 
-def test_leaked_answers_end_the_episode_without_a_regret(book: Book) -> None:
+def test_leaked_answers_end_the_episode_without_a_regret(world: DialogueWorld) -> None:
     class Leaks(StatisticalCustomer):
-        def answer(self, questions: Any) -> Answers:
-            status = np.where(questions.lifetime == 2, LEAKED, 0).astype(np.int8)
-            return replace(super().answer(questions), status=status)
+        async def answer(self, question: Any) -> Any:
+            status = LEAKED if question.dialogue.lifetime == 2 else "ok"
+            return replace(await super().answer(question), status=status)
 
-        def feedback(self, sales: Any) -> Replies:
-            status = np.where(sales.lifetime == 3, FAILED, 0).astype(np.int8)
-            return replace(super().feedback(sales), status=status)
+        async def feedback(self, sale: Any) -> Comment:
+            status = FAILED if sale.dialogue.lifetime == 3 else "ok"
+            return replace(await super().feedback(sale), status=status)
 
-    found = run(book, "base", Leaks())
+    found = run(world, "base", Leaks())
     by = found.episodes.group_by("seed", "status").len().sort("seed")
     assert by.filter(pl.col("seed") == 2)["status"].to_list() == ["leaked"]
     assert by.filter(pl.col("seed") == 3)["status"].to_list() == ["failed"]
@@ -250,9 +244,9 @@ def test_leaked_answers_end_the_episode_without_a_regret(book: Book) -> None:
     assert turns["status"].to_list() == ["ok", "leaked"] * 4
 
 
-def test_forced_questions_are_probed_and_enter_no_history(book: Book) -> None:
-    plain = run(book, "greedy", must_ask=3)
-    probed = run(book, "greedy", must_ask=3, probes=(1, 2))
+def test_forced_questions_are_probed_and_enter_no_history(world: DialogueWorld) -> None:
+    plain = run(world, "greedy", must_ask=3)
+    probed = run(world, "greedy", must_ask=3, probes=(1, 2))
     assert (plain.episodes["questions"] >= 3).all()
     rest = probed.turns.filter(pl.col("kind") != "probe").drop("run")
     assert_frame_equal(rest, plain.turns.drop("run"))
@@ -262,8 +256,8 @@ def test_forced_questions_are_probed_and_enter_no_history(book: Book) -> None:
     assert probes["top_1"].null_count() == 0
 
 
-def test_impossible_settings_are_refused(book: Book) -> None:
+def test_impossible_settings_are_refused(world: DialogueWorld) -> None:
     with pytest.raises(ConfigError, match=r"unknown feedback: 'star' .*stars"):
-        run(book, feedback="star")
+        run(world, feedback="star")
     with pytest.raises(ConfigError, match="forced ones no more than allowed"):
-        run(book, must_ask=21)
+        run(world, must_ask=21)

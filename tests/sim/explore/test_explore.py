@@ -17,7 +17,7 @@ from pipelines.cli.main import app
 from pipelines.config import Settings
 from pipelines.errors import ConfigError
 from sim import open_release
-from sim.dialogue.testing import sample_book
+from sim.dialogue.testing import sample_world
 from sim.explore import VIEWS, explore
 
 
@@ -26,7 +26,7 @@ def site_home(small: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Pa
     """A home with a release of films, whose people are matched, and one of products."""
     folder = tmp_path_factory.mktemp("explore") / "home"
     small.build(folder, replace=small.matched_frames())
-    publish(folder, sample_book(sets=6, personas=40))
+    publish(folder, sample_world(sets=6, personas=40))
     return folder
 
 

@@ -1,4 +1,4 @@
-"""Books of releases: tables made by hand, as arrays."""
+"""Worlds of releases: tables made by hand, as arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.errors import ReleaseError
 from pipelines.products import persona_splits
 from pipelines.store import CheckRecord, Store
 from sim import open_release
-from sim.dialogue import Book
+from sim.dialogue import DialogueWorld
 
 LAMPS, TENTS = "category:Home > Light > Lamps", "category:Sport > Camping > Tents"
 ITEMS = [f"asin:{n:010d}" for n in range(5)]
@@ -104,7 +104,7 @@ def frames(scale: str = "0-100") -> dict[str, pl.DataFrame]:
     }  # fmt: skip
 
 
-def opened(home: Path, tables: dict[str, pl.DataFrame], **settings: Any) -> Book:
+def opened(home: Path, tables: dict[str, pl.DataFrame], **settings: Any) -> DialogueWorld:
     store = Store(home)
     found = {}
     required = {}
@@ -116,12 +116,12 @@ def opened(home: Path, tables: dict[str, pl.DataFrame], **settings: Any) -> Book
     store.publish(
         "products", found, world="sample", required=required, card="# Products", settings=settings
     )
-    return Book.open(open_release("products@latest", home=home))
+    return DialogueWorld.open(open_release("products@latest", home=home))
 
 
 def test_sets_hold_their_products_in_the_order_in_which_they_are_shown(tmp_path: Path) -> None:
-    book = opened(tmp_path, frames())
-    lamps, tents = book.sets
+    world = opened(tmp_path, frames())
+    lamps, tents = world.sets
     assert (lamps.category_id, lamps.name, lamps.path) == (LAMPS, "Lamps", "Home > Light > Lamps")
     assert lamps.item_ids == (ITEMS[2], ITEMS[0], ITEMS[1])
     assert lamps.titles == ("Thing 2", "Thing 0", "Thing 1")
@@ -135,17 +135,17 @@ def test_sets_hold_their_products_in_the_order_in_which_they_are_shown(tmp_path:
 
 
 def test_scores_are_rows_of_the_personas_that_have_any(tmp_path: Path) -> None:
-    book = opened(tmp_path, frames())
-    assert book.persona_ids == tuple(PEOPLE[:3])
-    lamps, tents = book.sets
+    world = opened(tmp_path, frames())
+    assert world.persona_ids == tuple(PEOPLE[:3])
+    lamps, tents = world.sets
     np.testing.assert_array_equal(
         lamps.y, np.float32([[30, 10, 20], [np.nan, 90, 80], [50, 0, 25]])
     )
     np.testing.assert_array_equal(tents.y, SCORES[:, 3:].astype(np.float32))
-    assert [("train", "validation", "test")[s] for s in book.splits] == persona_splits(
+    assert [("train", "validation", "test")[s] for s in world.splits] == persona_splits(
         PEOPLE[:3]
     ).to_list()
-    assert book.metadata == {"sets_without_scores": 0, "personas_without_scores": 1}
+    assert world.metadata == {"sets_without_scores": 0, "personas_without_scores": 1}
 
 
 def test_values_of_prices_and_words_have_their_own_order(tmp_path: Path) -> None:
@@ -161,8 +161,8 @@ def test_values_of_prices_and_words_have_their_own_order(tmp_path: Path) -> None
 
 
 def test_attributes_are_those_that_are_stated(tmp_path: Path) -> None:
-    book = opened(tmp_path, frames())
-    assert book.attributes == (
+    world = opened(tmp_path, frames())
+    assert world.attributes == (
         {"age": "30", "gender": "female", "job": "nurse"},
         {"job": "student"},
         {"age": "50", "gender": "male"},
@@ -172,24 +172,24 @@ def test_attributes_are_those_that_are_stated(tmp_path: Path) -> None:
 def test_members_of_the_ensemble_and_their_models_are_named(tmp_path: Path) -> None:
     scoring = {"ensemble": [{"rater": "facets"}, {"rater": "listwise", "engine": {"model": "m7"}},
                             {"rater": "llm", "engine": None}]}  # fmt: skip
-    book = opened(tmp_path, frames(), product_scoring=scoring, engine={"model": "m1"})
-    assert book.raters == ("ensemble", "facets", "listwise", "llm", "m1", "m7")
+    world = opened(tmp_path, frames(), product_scoring=scoring, engine={"model": "m1"})
+    assert world.raters == ("ensemble", "facets", "listwise", "llm", "m1", "m7")
 
 
 def test_a_single_models_scores_name_the_model(tmp_path: Path) -> None:
     tables = frames()
     scores = tables["preference_scores"].with_columns(rater=pl.lit("llm"))
-    book = opened(tmp_path, tables | {"preference_scores": scores}, engine={"model": "m10"})
-    assert book.raters == ("llm", "m10")
+    world = opened(tmp_path, tables | {"preference_scores": scores}, engine={"model": "m10"})
+    assert world.raters == ("llm", "m10")
 
 
 def test_sets_without_a_score_are_left_out_and_counted(tmp_path: Path) -> None:
     tables = frames()
     lamps = pl.col("item_id").is_in(ITEMS[:3])
     tables["preference_scores"] = tables["preference_scores"].filter(lamps)
-    book = opened(tmp_path, tables)
-    assert [s.category_id for s in book.sets] == [LAMPS]
-    assert book.metadata["sets_without_scores"] == 1
+    world = opened(tmp_path, tables)
+    assert [s.category_id for s in world.sets] == [LAMPS]
+    assert world.metadata["sets_without_scores"] == 1
 
 
 def test_scores_on_another_scale_are_refused(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
 
-#: Splits of personas; ``Book.splits`` holds indices of it.
+#: Splits of personas; ``DialogueWorld.splits`` holds indices of it.
 SPLITS = ("train", "validation", "test")
 #: Best score below which a persona does not shop in a category (BIEL, section 4; points of 100).
 MIN_BEST = 60.0
@@ -63,8 +63,8 @@ class ChoiceSet:
     vectors: Floats
     #: At most 30.
     facets: tuple[Facet, ...]
-    #: Scores of shape (personas of the book, products), 0-100; NaN where the score failed or is not
-    #: disclosed.
+    #: Scores of shape (personas of the world, products), 0-100; NaN where the score failed or is
+    #: not disclosed.
     y: Floats
     #: Whether its scores may be used by agents.
     seen: bool = True
@@ -103,7 +103,7 @@ class ChoiceSet:
 
 
 @dataclass(frozen=True)
-class Book:
+class DialogueWorld:
     """Customers and choice sets of a release."""
 
     #: Choice sets, ordered by category id.
@@ -117,14 +117,14 @@ class Book:
     splits: npt.NDArray[np.int8]
     #: Names of the raters whose mean the scores are.
     raters: tuple[str, ...] = ()
-    #: Release that it was opened from; empty for a generated book.
+    #: Release that it was opened from; empty for a generated world.
     reference: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    #: That release; None for a generated or disclosed book.
+    #: That release; None for a generated or disclosed world.
     release: Release | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        where = self.reference or "book"
+        where = self.reference or "world"
         people = len(self.persona_ids)
         if not self.sets or not people:
             raise ReleaseError(
@@ -152,7 +152,7 @@ class Book:
                 )
 
     @classmethod
-    def open(cls, release: Release) -> Book:
+    def open(cls, release: Release) -> DialogueWorld:
         """Read the choice sets of a products release, with scores of every persona that has any.
 
         A facet's ``kind`` is its id (``material``, ``word:folding``), so that equal values have
@@ -260,15 +260,8 @@ class Book:
         best = np.stack([np.nan_to_num(s.y, nan=-1.0).max(axis=1) for s in self.sets], axis=1)
         return np.where(self.scored, best, -1.0).astype(np.float32)
 
-    def scores(self, sets: Ints, personas: Ints) -> Floats:
-        """Scores of pairs, of shape (n, largest set); NaN beyond the end of a smaller set."""
-        scores = np.full((len(sets), int(self.sizes.max())), np.nan, np.float32)
-        for number, rows in groups(sets):
-            scores[rows, : self.sizes[number]] = self.sets[number].y[personas[rows]]
-        return scores
-
-    def disclosed(self) -> Book:
-        """The book as agents may read it: scores of train personas in seen categories only.
+    def disclosed(self) -> DialogueWorld:
+        """The world as agents may read it: scores of train personas in seen categories only.
 
         Other personas are left out, and scores of unseen categories are NaN. ReleaseError if there
         is no train persona.
@@ -277,7 +270,7 @@ class Book:
         if not len(train):
             raise ReleaseError(
                 f"none of {len(self.persona_ids)} personas with scores is of the split train",
-                where=self.reference or "book",
+                where=self.reference or "world",
                 hint="score more personas",
             )
         return replace(
@@ -294,10 +287,10 @@ class Book:
         )
 
     def tables(self, names: Iterable[str]) -> dict[str, Any]:
-        """Tables for raters: of the release, else as far as the book's arrays hold them.
+        """Tables for raters: of the release, else as far as the world's arrays hold them.
 
-        ``items`` and ``personas`` are given in any case, personas in the book's order; others where
-        there are any.
+        ``items`` and ``personas`` are given in any case, personas in the world's order; others
+        where there are any.
         """
         needed = {"items", "personas", *names}
         if self.release is None:
@@ -346,7 +339,7 @@ class Book:
         }
 
 
-#: Tables that a book is made of.
+#: Tables that a world is made of.
 _TABLES = (
     *("choice_set_items", "categories", "products", "facets", "item_embeddings"),
     *("personas", "preference_scores"),
@@ -462,19 +455,3 @@ def _raters(release: Release) -> tuple[str, ...]:
             engine = member.get("engine") or release.settings.get("engine", {})
             names.add(str(engine.get("model")))
     return tuple(sorted(names))
-
-
-def groups(keys: npt.ArrayLike) -> list[tuple[int, Ints]]:
-    """Distinct keys with the rows of each, both ascending.
-
-    >>> [(key, rows.tolist()) for key, rows in groups([7, 3, 7])]
-    [(3, [1]), (7, [0, 2])]
-    """
-    values = np.asarray(keys)
-    order = np.argsort(values, kind="stable")
-    distinct, first = np.unique(values[order], return_index=True)
-    ends = [*first[1:].tolist(), len(order)]
-    return [
-        (int(key), order[start:end])
-        for key, start, end in zip(distinct, first.tolist(), ends, strict=False)
-    ]
