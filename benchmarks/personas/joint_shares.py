@@ -2,7 +2,7 @@
 
 python benchmarks/personas/joint_shares.py --data FOLDER     writes pipelines/personas/data/joint
 python benchmarks/personas/joint_shares.py                   total variation, a Markdown table
-python benchmarks/personas/joint_shares.py --against FOLDER  what ml-1m's people say of the same
+python benchmarks/personas/joint_shares.py --against FOLDER  likes and jobs of people and personas
 
 The folder holds movielens/ml-100k.zip and personas/census_personas.jsonl.gz; the last command
 reads movielens/ml-1m-partial.zip, too.
@@ -34,6 +34,7 @@ from pipelines.raters.statistical import HumanRows, group_surplus
 from pipelines.warehouse import TIER_ENDS
 
 LISTS = Path(__file__).parents[2] / "pipelines" / "personas" / "data"
+GENRES = sorted(pl.read_csv(LISTS / "genres" / "movies.csv")["genre"])
 #: Shrunken mean surplus (stars) from which people like or dislike a genre, as in the statistical
 #: rater, and the pseudo-ratings that means of films and people are shrunk with (count).
 THRESHOLD, DAMPING = 0.1, 5.0
@@ -48,10 +49,28 @@ CENSUS_BANDS = {
 }  # fmt: skip
 
 
-def people(archive: Path) -> pl.DataFrame:
+#: Groups of jobs that ml-100k's occupations and the sampler's careers share; all else is `other`.
+OCCUPATIONS = {
+    "student": "student", "retired": "retired", "none": "not working", "homemaker": "not working",
+    "programmer": "technical", "engineer": "technical", "technician": "technical",
+    "scientist": "technical", "educator": "education", "librarian": "education",
+    "healthcare": "health", "doctor": "health", "artist": "arts", "entertainment": "arts",
+    "writer": "arts", "executive": "office", "administrator": "office", "lawyer": "law",
+    "marketing": "sales", "salesman": "sales",
+}  # fmt: skip
+CAREERS = {
+    "computer and mathematical": "technical", "architecture and engineering": "technical",
+    "life": "technical", "education": "education", "arts": "arts", "management": "office",
+    "business and financial operations": "office", "office and administrative support": "office",
+    "legal": "law", "sales and related": "sales", "healthcare support": "health",
+    "health technologists and technicians": "health",
+    "health diagnosing and treating practitioners and other technical": "health",
+}  # fmt: skip
+
+
+def people(data: Path) -> pl.DataFrame:
     """Attributes of ml-100k's people by name of the attribute, one row per person."""
-    with zipfile.ZipFile(archive) as files:
-        users, films, ratings = _hundred_k(files)
+    users, films, ratings = read_100k(data)
     users, films = users.sort("user"), films.sort("item")
     names = sorted(set(films["genres"].explode().drop_nulls()))
     user = ratings["user"].to_numpy() - 1
@@ -109,6 +128,14 @@ def tables(frame: pl.DataFrame, pairs: list[tuple[str, str]]) -> pl.DataFrame:
     return whole.sort("first", "second", "first_level", "second_level")
 
 
+def film_tables(data: Path) -> pl.DataFrame:
+    """Rows of ``joint/movies.csv``."""
+    frame = people(data)
+    own = [c for c in frame.columns if c not in ("gender", "age")]
+    pairs = [*combinations(own, 2), *((c, by) for c in own for by in ("gender", "age"))]
+    return tables(frame, pairs)
+
+
 def census(path: Path) -> pl.DataFrame:
     """Age, gender and occupation of the census records, one row per person."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
@@ -135,6 +162,15 @@ def census(path: Path) -> pl.DataFrame:
     )
 
 
+def above_expected(rows: pl.DataFrame) -> pl.DataFrame:
+    """Ratings with ``over``, their surplus (stars) over the shrunken means of film and person."""
+    rows = rows.with_columns(over=pl.col("rating") - pl.col("rating").mean())
+    for one in ("item", "user"):
+        mean = pl.col("over").sum().over(one) / (pl.len().over(one) + DAMPING)
+        rows = rows.with_columns(over=pl.col("over") - mean)
+    return rows
+
+
 def surpluses(rows: pl.DataFrame, by: str) -> pl.DataFrame:
     """Mean surplus (stars) of a group's ratings of a genre over the mean of the groups.
 
@@ -145,21 +181,52 @@ def surpluses(rows: pl.DataFrame, by: str) -> pl.DataFrame:
     by
         Column of the groups.
     """
-    rows = rows.with_columns(over=pl.col("rating") - pl.col("rating").mean())
-    for one in ("item", "user"):
-        mean = pl.col("over").sum().over(one) / (pl.len().over(one) + DAMPING)
-        rows = rows.with_columns(over=pl.col("over") - mean)
-    found = rows.explode("genres").group_by("genres", by).agg(surplus=pl.col("over").mean())
+    rows = above_expected(rows).explode("genres")
+    found = rows.group_by("genres", by).agg(surplus=pl.col("over").mean())
     return found.with_columns(pl.col("surplus") - pl.col("surplus").mean().over("genres"))
 
 
+def favourable(users: pl.DataFrame, films: pl.DataFrame, ratings: pl.DataFrame) -> pl.DataFrame:
+    """Share of women and men whose ratings of a genre are above those of film and person.
+
+    One row per genre of the sampler: ``genre, women, men, difference`` (men less women) and
+    ``half``, half of its 95 % interval's width. People without a rating of a genre don't count.
+    """
+    rows = above_expected(ratings.join(films, on="item"))
+    rows = rows.explode("genres").group_by("user", genre="genres").agg(pl.col("over").mean())
+    rows = rows.join(users, on="user").with_columns(likes=pl.col("over") > 0)
+    return by_gender(rows.with_columns(male=pl.col("gender") == "M"))
+
+
+def likes(personas: pl.DataFrame) -> pl.DataFrame:
+    """Share of personas who like a genre, as in `favourable`."""
+    rows = pl.concat(
+        personas.select(
+            genre=pl.lit(genre), male=pl.col("gender") == "male",
+            likes=pl.col("likes").list.contains(genre),
+        )
+        for genre in GENRES
+    )  # fmt: skip
+    return by_gender(rows)
+
+
+def by_gender(rows: pl.DataFrame) -> pl.DataFrame:
+    """Shares of ``likes`` by ``genre`` and ``male``, with their difference."""
+    like, variance = pl.col("likes").cast(pl.Float64), pl.lit(0.0)
+    columns = {}
+    for name, group in (("women", ~pl.col("male")), ("men", pl.col("male"))):
+        columns[name] = like.filter(group).mean()
+        variance = variance + like.filter(group).var(ddof=0) / group.sum()
+    half = (1.96 * variance.sqrt()).alias("half")
+    shares = rows.filter(pl.col("genre").is_in(GENRES)).group_by("genre").agg(half, **columns)
+    return shares.with_columns(difference=pl.col("men") - pl.col("women")).sort("genre")
+
+
 def against(folder: Path) -> None:
-    """Print how far ml-1m's people agree with ml-100k's on genres by gender and by age."""
-    with zipfile.ZipFile(folder / "ml-100k.zip") as files:
-        sources = [_hundred_k(files)]
-    with zipfile.ZipFile(folder / "ml-1m-partial.zip") as files:
+    """Print how far people of ml-100k and ml-1m and personas agree on genres and jobs."""
+    sources = [read_100k(folder)]
+    with zipfile.ZipFile(folder / "movielens" / "ml-1m-partial.zip") as files:
         sources.append(_one_m(files))
-    genres = pl.read_csv(LISTS / "genres" / "movies.csv")["genre"].to_list()
     groups = {"gender": pl.col("gender") == "F"}
     groups["age"] = sum((pl.col("age") >= first).cast(pl.Int64) for first in (25, 35, 45))
     print("| genres by | cells | correlation |\n|---|---:|---:|")
@@ -171,17 +238,94 @@ def against(folder: Path) -> None:
             )
             for users, films, ratings in sources
         )
-        both = first.join(second, on=["genres", by]).filter(pl.col("genres").is_in(genres))
+        both = first.join(second, on=["genres", by]).filter(pl.col("genres").is_in(GENRES))
         # Two genders mirror each other.
         both = both.filter("gender") if by == "gender" else both
         r = np.corrcoef(both["surplus"], both["surplus_right"])[0, 1]
         low, high = np.tanh(np.arctanh(r) + np.array([-1.96, 1.96]) / (both.height - 3) ** 0.5)
         print(f"| {by} | {both.height} | {r:.2f} [{low:.2f}, {high:.2f}] |")
+    personas = sample_attributes(0, "movies-0", np.arange(100_000))
+    likes_against([favourable(*source) for source in sources], likes(personas))
+    jobs_against(sources[0][0], personas)
 
 
-def _hundred_k(files: zipfile.ZipFile) -> tuple[pl.DataFrame, ...]:
+def likes_against(sources: list[pl.DataFrame], personas: pl.DataFrame) -> None:
+    """Print shares who like a genre, men less women: people of two sources and personas."""
+    print(
+        "\n| genre | ml-100k: women, men | difference | ml-1m | personas: women, men | difference |"
+    )
+    print("|---|---|---|---|---|---|")
+    for genre, *rows in zip(
+        GENRES, *(t.rows(named=True) for t in (*sources, personas)), strict=True
+    ):
+        cells = [f"{r['difference']:+.3f} ± {r['half']:.3f}" for r in rows]
+        first, _, last = (f"{r['women']:.3f}, {r['men']:.3f}" for r in rows)
+        print(f"| {genre} | {first} | {cells[0]} | {cells[1]} | {last} | {cells[2]} |")
+    ours = np.sign(personas["difference"])
+    for name, people_ in zip(("ml-100k", "ml-1m"), sources, strict=True):
+        same = (np.sign(people_["difference"]) == ours).to_numpy()
+        clear = (people_["difference"].abs() > people_["half"]).to_numpy()
+        print(
+            f"{name}: same sign in {same.sum()} of {len(same)}, "
+            f"{(same & clear).sum()} of {clear.sum()} whose interval leaves out 0"
+        )
+
+
+def jobs_against(users: pl.DataFrame, personas: pl.DataFrame) -> None:
+    """Print the total variation of jobs between ml-100k's people and personas by age and gender.
+
+    *All* compares with personas of all ages and both genders, *chance* is that of as many people
+    drawn from the personas of the row. Intervals are those of a bootstrap over people.
+    """
+    lists = load_lists()
+    career = {
+        job: lists.careers.names[n] for job, n in zip(lists.jobs, lists.job_careers, strict=True)
+    }
+    groups = {job: CAREERS.get(name, "other") for job, name in career.items()}
+    groups |= {job: job for job in ("student", "retired", "not working")}
+    names = sorted(set(groups.values()))
+    rng, ends = np.random.default_rng(0), (18, 25, 35, 45, 65)
+
+    def codes(frame: pl.DataFrame, words: dict[str, str]) -> pl.DataFrame:
+        group = pl.col("job").replace_strict(words, default="other")
+        return frame.select(
+            male=pl.col("gender").str.to_lowercase().str.starts_with("m"),
+            band=sum((pl.col("age") >= end).cast(pl.Int64) for end in ends),
+            group=group.replace_strict({name: n for n, name in enumerate(names)}),
+        ).filter(pl.col("band").is_between(1, len(ends) - 1))
+
+    def shares(values: np.ndarray) -> np.ndarray:
+        return np.bincount(values, minlength=len(names)) / max(len(values), 1)
+
+    people_, ours = codes(users, OCCUPATIONS), codes(personas, groups)
+    everybody = shares(ours["group"].to_numpy())
+    print("\n| age, gender | people | personas | all | chance |\n|---|---:|---|---|---|")
+    for band, first in enumerate(ends[:-1], start=1):
+        for male in (False, True):
+            cell = pl.col("band").eq(band) & pl.col("male").eq(male)
+            job = people_.filter(cell)["group"].to_numpy()
+            expected = shares(ours.filter(cell)["group"].to_numpy())
+            drawn = [shares(rng.choice(job, len(job))) for _ in range(1_000)]
+            chance = rng.multinomial(len(job), expected, 1_000) / len(job)
+            figures = [
+                f"{0.5 * np.abs(target - share).sum():.3f} [{low:.3f}, {high:.3f}]"
+                for target, share, draws in (
+                    (expected, shares(job), drawn), (everybody, shares(job), drawn),
+                )
+                for low, high in [np.quantile(0.5 * np.abs(draws - target).sum(1), [0.025, 0.975])]
+            ]  # fmt: skip
+            far = 0.5 * np.abs(chance - expected).sum(axis=1)
+            figures.append(f"{far.mean():.3f} (95 %: {np.quantile(far, 0.95):.3f})")
+            gender = "men" if male else "women"
+            print(f"| {first}-{ends[band] - 1}, {gender} | {len(job)} | {' | '.join(figures)} |")
+
+
+def read_100k(data: Path) -> tuple[pl.DataFrame, ...]:
+    """Users, films and ratings of ml-100k."""
+    archive = zipfile.ZipFile(data / "movielens" / "ml-100k.zip")
+
     def table(name: str, separator: str, columns: list[str]) -> pl.DataFrame:
-        text = files.read(f"ml-100k/{name}").decode("iso-8859-1")
+        text = archive.read(f"ml-100k/{name}").decode("iso-8859-1")
         return pl.read_csv(
             io.StringIO(text), separator=separator, has_header=False, new_columns=columns
         )
@@ -243,15 +387,12 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=10_000, help="personas of each (count)")
     given = parser.parse_args()
     if given.against is not None:
-        against(given.against / "movielens")
+        against(given.against)
         return
     if given.data is None:
         report(given.cohorts, given.count)
         return
-    frame = people(given.data / "movielens" / "ml-100k.zip")
-    own = [c for c in frame.columns if c not in ("gender", "age")]
-    pairs = [*combinations(own, 2), *((c, by) for c in own for by in ("gender", "age"))]
-    tables(frame, pairs).write_csv(given.to / "movies.csv")
+    film_tables(given.data).write_csv(given.to / "movies.csv")
     records = census(given.data / "personas" / "census_personas.jsonl.gz")
     by_gender = [
         tables(part.rename({"age": f"age of {name}"}), [("status", f"age of {name}")])

@@ -47,7 +47,7 @@ from pipelines.personas._writers import Writer, load_writer
 #: Cohorts whose name begins so come from the world's persona files, or were written by hand.
 IMPORTED, HANDMADE = "imported", "handmade"
 #: Bumped whenever the same settings give other personas.
-CODE_VERSION = "7"
+CODE_VERSION = "8"
 
 __all__ = [
     "CODE_VERSION",

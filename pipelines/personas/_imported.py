@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pipelines.store import Snapshot
 
 #: Raised when the same files would give other personas, or their fields are read in another way.
-IMPORT_VERSION = "imported-4"
+IMPORT_VERSION = "imported-5"
 #: Longest description that the contract allows (characters).
 _MAX_TEXT = 8000
 _BATCH = 20_000

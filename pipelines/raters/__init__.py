@@ -98,7 +98,7 @@ from pipelines.raters.statistical import (
 from pipelines.scales import SCALES, RatingScale, rescale, scale_named, to_answers
 
 #: Bumped whenever the same tables and settings give other scores.
-CODE_VERSION = "12"
+CODE_VERSION = "13"
 
 __all__ = [
     "BASELINES",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import runpy
 import shutil
 from importlib.resources import files
 from pathlib import Path
@@ -19,10 +20,13 @@ from pipelines.personas import (
     read_lists,
     sample_attributes,
 )
-from pipelines.personas._joint import TRAIT_SHARES, Copula, Tables, filled, rake
+from pipelines.personas._joint import TRAIT_SHARES, Copula, Tables, filled, ordinal, rake
 from pipelines.warehouse import TIER_ENDS
 
 DATA = Path(str(files("pipelines.personas") / "data"))
+#: Genres that men (+1) or women (-1) of ml-100k rate higher, over film and person: those whose
+#: 95 % interval leaves out 0 (benchmarks/personas/joint_shares.py --against).
+SIGNS = {"Action": 1, "Adventure": 1, "Crime": 1, "Documentary": -1, "Romance": -1, "Sci-Fi": 1}
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +76,47 @@ def test_shuffled_genres_are_as_far_from_people_as_independent_ones(people):
     mixed = people.with_columns(people["gender"].gather(order))
     found = joint_distances(mixed, load_lists()).filter(pl.col("pair") == "genre x gender")
     assert found["distance"].mean() == pytest.approx(found["independent"].mean(), abs=0.005)
+
+
+def test_likes_and_dislikes_by_gender_have_the_signs_of_people(people):
+    male = (people["gender"] == "male").to_numpy()
+    for genre, sign in SIGNS.items():
+        for side, direction in (("likes", sign), ("dislikes", -sign)):
+            stated = people[side].list.contains(genre).to_numpy()
+            men, women = stated[male], stated[~male]
+            error = (men.var() / len(men) + women.var() / len(women)) ** 0.5
+            # Adventure is the smallest shift: 5 % dislike it, so its dislikes are uncertain.
+            assert direction * (men.mean() - women.mean()) > (error if side == "likes" else 0), (
+                genre
+            )
+
+
+@pytest.fixture(scope="module")
+def benchmark(repository: Path):
+    return runpy.run_path(str(repository / "benchmarks/personas/joint_shares.py"))
+
+
+@pytest.mark.pipeline
+@pytest.mark.shared_data
+def test_packaged_tables_of_films_follow_from_ml_100k(benchmark, shared_data):
+    written = benchmark["film_tables"](shared_data)
+    assert written.equals(pl.read_csv(DATA / "joint" / "movies.csv").cast({"people": pl.UInt32}))
+
+
+@pytest.mark.shared_data
+def test_signs_by_gender_follow_from_ml_100k(benchmark, shared_data):
+    shares = benchmark["favourable"](*benchmark["read_100k"](shared_data))
+    clear = shares.filter(pl.col("difference").abs() > pl.col("half"))
+    assert dict(clear.select("genre", pl.col("difference").sign()).iter_rows()) == SIGNS
+
+
+def test_ordinal_shift_ignores_who_has_an_opinion():
+    # Women have more opinions of both kinds; the difference of men is towards liking.
+    women, men = np.array([40.0, 30, 30]), np.array([25.0, 50, 25])
+    margin, half = np.array([0.05, 0.55, 0.4]), np.full(2, 0.5)
+    table = np.stack([women, men], axis=1)
+    assert rake(table, margin, half)[2, 1] < 0.2 < ordinal(table, margin, half)[2, 1]
+    assert ordinal(table, margin, half).sum(axis=1) == pytest.approx(margin)
 
 
 def test_planted_dependence_is_recovered():
