@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,8 +14,6 @@ from pipelines.llm.engines.openai import OpenAIEngine
 __all__ = ["ChatServer", "RefusalError", "reply"]
 
 Body = dict[str, Any]
-
-platform.platform()  # starts `uname` once per process, and the SDK asks for it
 
 
 class RefusalError(Exception):

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from pipelines.llm.grammars._grammar import Grammar
-from pipelines.llm.grammars._parts import TextLimits, captured, integer, join, text
-
-if TYPE_CHECKING:
-    from guidance._ast import GrammarNode
+from pipelines.llm.grammars._grammar import Grammar, Node, Select
+from pipelines.llm.grammars._parts import TextLimits, captured, entries, integer, join, text
 
 #: As the body of other texts, with the signs that prices and measures need.
 _LETTERS = "[A-Za-z0-9 ,;:'()$%&/+-]"
@@ -34,27 +31,23 @@ def dialogue_action(
     >>> dialogue_action(20, sell=False).parse("QUESTION: Is it under $20 that you look for?")
     {'question': 'Is it under $20 that you look for?'}
     """
-    from guidance._ast import SelectNode
-
-    actions: list[GrammarNode] = []
+    actions: list[Node] = []
     if ask:
         question = text(_QUESTION, letters=_LETTERS, end="[?]")
         actions.append(join("QUESTION: ", captured("question", question)))
     if sell:
         actions.append(join("RECOMMEND: ", captured("product", integer(1, products))))
-    parts: list[GrammarNode | str] = []
+    parts: list[Node | str] = []
     if thought:
         parts = ["THOUGHT: ", captured("thought", text(_THOUGHT, letters=_LETTERS)), "\n"]
-    parts.append(actions[0] if len(actions) == 1 else SelectNode(tuple(actions)))
+    parts.append(actions[0] if len(actions) == 1 else Select(tuple(actions)))
     return Grammar("dialogue/act", join(*parts))
 
 
 def dialogue_percentages(claims: Sequence[str]) -> Grammar:
     """A percentage, 0 to 100, for each claim, as one JSON object; captured by name."""
-    parts: list[GrammarNode | str] = []
-    for claim in claims:
-        parts += [f'{"," if parts else ""}"{claim}":', captured(claim, integer(0, 100))]
-    return Grammar("dialogue/percentages", join("{", *parts, "}"))
+    held = entries(((claim, captured(claim, integer(0, 100))) for claim in claims), quote="")
+    return Grammar("dialogue/percentages", join("{", *held, "}"))
 
 
 def dialogue_text(kind: Literal["answer", "feedback", "summary"]) -> Grammar:

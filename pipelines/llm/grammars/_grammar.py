@@ -1,21 +1,24 @@
-"""A grammar: declared once, run by Guidance, llguidance and vLLM, and read back here."""
+"""A grammar: declared once, run by Guidance, llguidance and vLLM, and read back here.
+
+The nodes of a grammar are our own, because its text is part of every answer's key: it may not
+change with a version of Guidance, whose dialect of Lark it is written in.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
+import json
 import random
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipelines.errors import AnswerError, ConfigError
 from pipelines.llm.engines import FormField, GrammarConstraint
 from pipelines.llm.grammars._vocabulary import vocabulary
-
-if TYPE_CHECKING:
-    from guidance._ast import GrammarNode
 
 #: Characters that a one-character class is asked about: the Basic Multilingual Plane's first
 #: letters, punctuation included. Classes with members beyond it are refused.
@@ -35,123 +38,196 @@ def class_members(text: str) -> str:
     return "".join(c for c in _UNIVERSE if compiled.fullmatch(c))
 
 
-def longest(node: GrammarNode, cost: Callable[[str], int]) -> int:
+@dataclass(frozen=True)
+class Literal:
+    """Exactly this text."""
+
+    value: str
+
+
+@dataclass(frozen=True)
+class Letter:
+    """One character of a class, as :func:`class_members` takes it."""
+
+    members: str
+
+
+@dataclass(frozen=True)
+class Join:
+    """Nodes in sequence."""
+
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Select:
+    """One of several nodes."""
+
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A node, at least `low` and at most `high` times."""
+
+    node: Node
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A node with a name, its text readable by `capture` where that is given."""
+
+    name: str
+    node: Node
+    capture: str | None = None
+
+
+#: A part of a grammar; nodes of equal parts are equal.
+Node = Literal | Letter | Join | Select | Repeat | Rule
+
+
+def _children(node: Node) -> tuple[Node, ...]:
+    if isinstance(node, Join | Select):
+        return node.nodes
+    return (node.node,) if isinstance(node, Repeat | Rule) else ()
+
+
+def _descendants(node: Node) -> Iterator[Node]:
+    seen: set[int] = set()
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        if id(part) not in seen:
+            seen.add(id(part))
+            yield part
+            waiting.extend(_children(part))
+
+
+def longest(node: Node, cost: Callable[[str], int]) -> int:
     """Greatest total cost of a sentence, with the characters' costs by `cost`."""
-    from guidance import _ast as ast
-
-    seen: dict[int, int] = {}
-
-    def walk(node: GrammarNode) -> int:
-        if id(node) in seen:
-            return seen[id(node)]
-        if isinstance(node, ast.LiteralNode):
-            size = sum(map(cost, node.value))
-        elif isinstance(node, ast.RegexNode):
-            size = max(map(cost, class_members(node.regex or "")))
-        elif isinstance(node, ast.SelectNode):
-            size = max(map(walk, node.alternatives))
-        elif isinstance(node, ast.JoinNode):
-            size = sum(map(walk, node.nodes))
-        elif isinstance(node, ast.RepeatNode):
-            if node.max is None:
-                raise ValueError("an unbounded repeat has no longest sentence")
-            size = node.max * walk(node.node)
-        else:
-            size = walk(_ruled(node))
-        seen[id(node)] = size
-        return size
-
-    return walk(node)
+    match node:
+        case Literal(value):
+            return sum(map(cost, value))
+        case Letter(members):
+            return max(map(cost, class_members(members)))
+        case Join(nodes):
+            return sum(longest(part, cost) for part in nodes)
+        case Select(nodes):
+            return max(longest(part, cost) for part in nodes)
+        case Repeat(inner, _, high):
+            return high * longest(inner, cost)
+    return longest(node.node, cost)
 
 
-@dataclass(frozen=True)
-class Alphabet:
-    """Characters that a grammar needs: all of `literal`, and some of each of `classes`."""
-
-    literal: frozenset[str]
-    classes: frozenset[str]
-
-
-def alphabet(node: GrammarNode) -> Alphabet:
-    """The characters of a grammar's literals, and its one-character classes."""
-    from guidance import _ast as ast
-
-    literal: set[str] = set()
-    classes: set[str] = set()
-    for part in _parts(node):
-        if isinstance(part, ast.LiteralNode):
-            literal.update(part.value)
-        elif isinstance(part, ast.RegexNode):
-            classes.add(part.regex or "")
-    return Alphabet(frozenset(literal), frozenset(classes))
+def sample(node: Node, rng: random.Random) -> str:
+    """A random sentence; every one of the grammar has a positive chance."""
+    match node:
+        case Literal(value):
+            return value
+        case Letter(members):
+            return rng.choice(class_members(members))
+        case Join(nodes):
+            return "".join(sample(part, rng) for part in nodes)
+        case Select(nodes):
+            return sample(rng.choice(nodes), rng)
+        case Repeat(inner, low, high):
+            return "".join(sample(inner, rng) for _ in range(rng.randint(low, high)))
+    return sample(node.node, rng)
 
 
-@dataclass(frozen=True)
-class Pattern:
-    """A regular expression for the same language, and which group is which capture."""
+def pattern(node: Node, captures: dict[str, str]) -> str:
+    """The grammar as a Python regular expression; notes each capture by the name of its group.
 
-    compiled: re.Pattern[str]
-    captures: dict[str, str]
-
-    def read(self, text: str) -> dict[str, str] | None:
-        """The captures of a sentence, or None if the text is not one."""
-        match = self.compiled.fullmatch(text)
-        if match is None:
-            return None
-        groups = match.groupdict()
-        return {self.captures[group]: value for group, value in groups.items() if value is not None}
-
-
-def pattern(node: GrammarNode) -> Pattern:
-    """The grammar as a Python regular expression.
-
-    Guidance's own ``match`` recurses once per byte and computes a mask for each: it stops at
-    Python's recursion limit within about 500 characters. A capture that stands in several
-    alternatives becomes several groups; a reply fills one of them.
+    A capture that stands in several alternatives becomes several groups; a reply fills one of them.
     """
-    from guidance import _ast as ast
-
-    captures: dict[str, str] = {}
-
-    def walk(node: GrammarNode) -> str:
-        if isinstance(node, ast.LiteralNode):
-            return re.escape(node.value)
-        if isinstance(node, ast.RegexNode):
-            class_members(node.regex or "")
-            return node.regex or ""
-        if isinstance(node, ast.SelectNode):
-            return f"(?:{'|'.join(map(walk, node.alternatives))})"
-        if isinstance(node, ast.JoinNode):
-            return "".join(map(walk, node.nodes))
-        if isinstance(node, ast.RepeatNode):
-            return f"(?:{walk(node.node)}){{{node.min},{node.max}}}"
-        inner = walk(_ruled(node))
-        capture = getattr(node, "capture", None)
-        if capture is None:
-            return inner
-        group = f"g{len(captures)}"
-        captures[group] = capture
-        return f"(?P<{group}>{inner})"
-
-    return Pattern(re.compile(walk(node)), captures)
+    match node:
+        case Literal(value):
+            return re.escape(value)
+        case Letter(members):
+            return members if class_members(members) else ""
+        case Join(nodes):
+            return "".join(pattern(part, captures) for part in nodes)
+        case Select(nodes):
+            return f"(?:{'|'.join(pattern(part, captures) for part in nodes)})"
+        case Repeat(inner, low, high):
+            return f"(?:{pattern(inner, captures)}){{{low},{high}}}"
+    text = pattern(node.node, captures)
+    if node.capture is None:
+        return text
+    group = f"g{len(captures)}"
+    captures[group] = node.capture
+    return f"(?P<{group}>{text})"
 
 
-def form(node: GrammarNode) -> tuple[str | FormField, ...]:
+def lark(node: Node) -> str:
+    """The grammar as llguidance's Lark text, exactly as Guidance 0.3 writes it."""
+    names: dict[Rule, str] = {}
+    rules: dict[str, str] = {}
+
+    def terminal(node: Node) -> bool:
+        """True if there is no capture in it: it is one lexeme then."""
+        return not any(isinstance(n, Rule) and n.capture is not None for n in _descendants(node))
+
+    def rule(node: Rule) -> str:
+        if node in names:
+            return names[node]
+        stem = node.name.upper() if terminal(node) else node.name
+        candidates = itertools.chain([stem], (f"{stem}_{n}" for n in itertools.count(1)))
+        taken = {*names.values()}
+        name = names[node] = next(c for c in candidates if c not in taken)
+        inner = node.node
+        if node.capture is not None and not isinstance(inner, Rule) and terminal(inner):
+            inner = Rule(node.name, inner)  # so that it is one lexeme
+        mark = "" if node.capture is None else f"[capture={json.dumps(node.capture)}]"
+        mark = "[capture]" if node.capture == name else mark
+        rules[name] = f"{name}{mark}: {walk(inner, top=True)}"
+        return name
+
+    def walk(node: Node, *, top: bool = False) -> str:
+        match node:
+            case Literal(value):
+                return json.dumps(value)
+            case Letter(members):
+                return "/" + re.sub(r"(?<!\\)/", r"\/", members) + "/"
+            case Join(nodes):
+                return " ".join(map(walk, nodes))
+            case Select(nodes):
+                ways = map(walk, nodes)
+                return "\n     | ".join(ways) if top else f"({' | '.join(ways)})"
+            case Repeat(inner, low, high):
+                text = f"({walk(inner)})" if isinstance(inner, Join | Repeat) else walk(inner)
+                return f"{text}?" if (low, high) == (0, 1) else f"{text}{{{low},{high}}}"
+        return rule(node)
+
+    start = rule(Rule("start", node))
+    text, spaced = "%llguidance {}\n\n" + ("start: START\n" if start == "START" else ""), True
+    for name in names.values():
+        several = "\n" in rules[name]
+        text += "\n" if several and not spaced else ""
+        text += rules[name] + ("\n\n" if several else "\n")
+        spaced = several
+    return text
+
+
+def form(node: Node) -> tuple[str | FormField, ...]:
     """The grammar as fixed texts and captured fields in turn; empty if it is no such sequence."""
-    from guidance import _ast as ast
 
-    def walk(node: GrammarNode) -> Iterator[str | FormField]:
-        if isinstance(node, ast.LiteralNode):
+    def walk(node: Node) -> Iterator[str | FormField]:
+        if isinstance(node, Literal):
             yield node.value
-        elif isinstance(node, ast.JoinNode):
+        elif isinstance(node, Join):
             for part in node.nodes:
                 yield from walk(part)
-        elif (name := getattr(node, "capture", None)) is None:
-            yield from walk(_ruled(node))
-        elif isinstance(value := _ruled(node), ast.LiteralNode):
-            yield value.value
+        elif not isinstance(node, Rule):
+            raise ValueError("no sequence")
+        elif node.capture is None:
+            yield from walk(node.node)
+        elif isinstance(node.node, Literal):
+            yield node.node.value
         else:
-            yield _field(name, value)
+            yield _field(node.capture, node.node)
 
     try:
         parts = tuple(walk(node))
@@ -161,59 +237,18 @@ def form(node: GrammarNode) -> tuple[str | FormField, ...]:
     return parts if names and len(set(names)) == len(names) else ()
 
 
-def _field(name: str, node: GrammarNode) -> FormField:
-    from guidance import _ast as ast
-
-    regex = pattern(node).compiled.pattern
-    choices = node.alternatives if isinstance(node, ast.SelectNode) else ()
-    texts = [choice.value for choice in choices if isinstance(choice, ast.LiteralNode)]
+def _field(name: str, node: Node) -> FormField:
+    choices = node.nodes if isinstance(node, Select) else ()
+    texts = [choice.value for choice in choices if isinstance(choice, Literal)]
     first = node
-    while isinstance(first, ast.JoinNode):
+    while isinstance(first, Join):
         first = first.nodes[0]
     return FormField(
         name,
-        regex,
+        pattern(node, {}),
         options=tuple(texts) if len(texts) == len(choices) else (),
-        opening=first.value if isinstance(first, ast.LiteralNode) else "",
+        opening=first.value if isinstance(first, Literal) else "",
     )
-
-
-def sentence(node: GrammarNode, rng: random.Random) -> str:
-    """A random sentence; every one of the grammar has a positive chance."""
-    from guidance import _ast as ast
-
-    if isinstance(node, ast.LiteralNode):
-        return node.value
-    if isinstance(node, ast.RegexNode):
-        return rng.choice(class_members(node.regex or ""))
-    if isinstance(node, ast.SelectNode):
-        return sentence(rng.choice(node.alternatives), rng)
-    if isinstance(node, ast.JoinNode):
-        return "".join(sentence(part, rng) for part in node.nodes)
-    if isinstance(node, ast.RepeatNode):
-        count = rng.randint(node.min, node.max or node.min)
-        return "".join(sentence(node.node, rng) for _ in range(count))
-    return sentence(_ruled(node), rng)
-
-
-def _ruled(node: GrammarNode) -> GrammarNode:
-    from guidance import _ast as ast
-
-    if not isinstance(node, ast.RuleNode):
-        raise ValueError(f"no such node in a finite grammar: {type(node).__name__}")
-    return node.value
-
-
-def _parts(node: GrammarNode) -> Iterator[GrammarNode]:
-    seen: set[int] = set()
-    waiting = [node]
-    while waiting:
-        part = waiting.pop()
-        if id(part) in seen:
-            continue
-        seen.add(id(part))
-        yield part
-        waiting.extend(part.children())
 
 
 #: Characters of a reply that an error quotes.
@@ -221,7 +256,7 @@ _QUOTED = 60
 
 
 class Grammar:
-    """A finite set of replies, declared as a Guidance grammar.
+    """A finite set of replies.
 
     ``node`` is made of literals, one-character classes, joins, choices and bounded repeats, under
     named rules.
@@ -236,7 +271,7 @@ class Grammar:
     4
     """
 
-    def __init__(self, name: str, node: GrammarNode) -> None:
+    def __init__(self, name: str, node: Node) -> None:
         self.name = name
         self.node = node
 
@@ -245,11 +280,12 @@ class Grammar:
 
     @cached_property
     def _text(self) -> str:
-        return self.node.ll_grammar()
+        return lark(self.node)
 
     @cached_property
-    def _pattern(self) -> Pattern:
-        return pattern(self.node)
+    def _pattern(self) -> tuple[re.Pattern[str], dict[str, str]]:
+        captures: dict[str, str] = {}
+        return re.compile(pattern(self.node, captures)), captures
 
     @cached_property
     def _form(self) -> tuple[str | FormField, ...]:
@@ -271,7 +307,11 @@ class Grammar:
 
     def parse(self, text: str) -> dict[str, str] | None:
         """The captures of a reply by name, or None if it is no sentence of the grammar."""
-        return self._pattern.read(text)
+        compiled, captures = self._pattern
+        match = compiled.fullmatch(text)
+        groups = match.groupdict() if match else {}
+        values = {captures[group]: value for group, value in groups.items() if value is not None}
+        return values if match else None
 
     def read(self, text: str | None) -> dict[str, str]:
         """As :meth:`parse`; AnswerError, quoting its beginning, if the text is no sentence."""
@@ -310,11 +350,13 @@ class Grammar:
         """
         if tokenizer is not None:
             words = vocabulary(tokenizer)
-            needed = alphabet(self.node)
-            missing = {c for c in needed.literal if not words.spells(c)}
-            for members in needed.classes:
-                if not any(map(words.spells, class_members(members))):
-                    missing.update(class_members(members))
+            missing: set[str] = set()
+            for part in _descendants(self.node):
+                if isinstance(part, Literal):
+                    missing.update(c for c in part.value if not words.spells(c))
+                elif isinstance(part, Letter):
+                    members = class_members(part.members)
+                    missing.update(members if not any(map(words.spells, members)) else ())
             if missing:
                 raise ConfigError(
                     "the tokenizer can't encode the grammar",
@@ -330,7 +372,7 @@ class Grammar:
 
     def sample(self, seed: int) -> str:
         """A random sentence, for tests and demos; it means nothing."""
-        return sentence(self.node, random.Random(seed))  # noqa: S311
+        return sample(self.node, random.Random(seed))  # noqa: S311
 
 
 def _bytes(character: str) -> int:

@@ -1,21 +1,14 @@
-"""The parts that grammars are put together from.
-
-Everything is built from node classes: Guidance's own helpers look for call marks inside strings
-(``{{G|...|G}}``), and our strings come from data.
-"""
+"""The parts that grammars are put together from."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from string import ascii_lowercase
-from typing import TYPE_CHECKING
 
 from pipelines.errors import ConfigError
-
-if TYPE_CHECKING:
-    from guidance._ast import GrammarNode
+from pipelines.llm.grammars._grammar import Join, Letter, Literal, Node, Repeat, Rule, Select
 
 #: Characters of a sentence. No quotes, backslashes, line breaks, angle brackets or braces:
 #: a text can't end its field early, hold a chat template's marks or look like a template slot.
@@ -65,25 +58,16 @@ class Blank:
     without: tuple[str, ...] = ()
 
 
-def literal(value: str) -> GrammarNode:
-    """Exactly this text."""
-    from guidance._ast import LiteralNode
-
-    return LiteralNode(value)
-
-
-def join(*nodes: GrammarNode | str) -> GrammarNode:
-    """Sequence of nodes."""
-    from guidance._ast import JoinNode
-
-    return JoinNode(tuple(literal(n) if isinstance(n, str) else n for n in nodes if n != ""))
+def join(*nodes: Node | str) -> Node:
+    """Sequence of nodes; a repeat that is never is left out."""
+    parts = [Literal(n) if isinstance(n, str) else n for n in nodes if n != ""]
+    parts = [p for p in parts if not (isinstance(p, Repeat) and p.high == 0)]
+    return parts[0] if len(parts) == 1 else Join(tuple(parts))
 
 
-def captured(name: str, node: GrammarNode) -> GrammarNode:
+def captured(name: str, node: Node) -> Node:
     """The node, its text readable by name."""
-    from guidance._ast import RuleNode
-
-    return RuleNode("field", node, capture=name)
+    return Rule("field", node, capture=name)
 
 
 def quoted(value: str) -> str:
@@ -91,21 +75,27 @@ def quoted(value: str) -> str:
     return json.dumps(value, ensure_ascii=False)[1:-1]
 
 
-def enumeration(values: Sequence[str]) -> GrammarNode:
-    """Alternatives of fixed texts; ConfigError if there is none, an empty one or one twice."""
-    from guidance._ast import SelectNode
+def entries(pairs: Iterable[tuple[str, Node]], quote: str = '"') -> list[Node | str]:
+    """Entries of a JSON object, with commas between them; `quote` stands around each value."""
+    parts: list[Node | str] = []
+    for key, value in pairs:
+        parts += [f'{"," if parts else ""}"{quoted(key)}":{quote}', value, quote]
+    return parts
 
+
+def enumeration(values: Sequence[str]) -> Node:
+    """Alternatives of fixed texts; ConfigError if there is none, an empty one or one twice."""
     if not values or not all(values) or len(set(values)) < len(values):
         raise ConfigError(
             "a choice needs at least one option, none empty and none twice",
             where=", ".join(map(repr, values)) or "no options",
         )
     if len(values) == 1:
-        return literal(values[0])
-    return SelectNode(tuple(map(literal, values)))
+        return Literal(values[0])
+    return Select(tuple(map(Literal, values)))
 
 
-def integer(low: int, high: int) -> GrammarNode:
+def integer(low: int, high: int) -> Node:
     """A whole number from `low` to `high`, both included, without leading zeros."""
     if not low <= high < low + _MOST_INTEGERS:
         raise ConfigError(
@@ -114,78 +104,68 @@ def integer(low: int, high: int) -> GrammarNode:
     return enumeration([str(value) for value in range(low, high + 1)])
 
 
-def blank(limits: tuple[int, int], without: Sequence[str] = ()) -> GrammarNode:
+def blank(limits: tuple[int, int], without: Sequence[str] = ()) -> Node:
     """Words in small letters with single spaces between them; none begins as `without` does."""
-    from guidance._ast import RepeatNode
-
     word = _word(without, _LONGEST_WORD)
     low, high = limits
-    return join(word, RepeatNode(join(" ", word), low - 1, high - 1))
+    return join(word, Repeat(join(" ", word), low - 1, high - 1))
 
 
-def _word(without: Sequence[str], letters: int, *, first: bool = True) -> GrammarNode:
+def _word(without: Sequence[str], letters: int, *, first: bool = True) -> Node:
     """Letters, at most so many, that begin with none of `without`; one at least."""
-    from guidance._ast import RegexNode, RepeatNode, SelectNode
-
     tails: dict[str, list[str]] = {}
     for beginning in without:
         tails.setdefault(beginning[0], []).append(beginning[1:])
     others = "".join(c for c in ascii_lowercase if c not in tails) + ("" if first else "'-")
-    tail = RepeatNode(RegexNode("[a-z'-]"), 0, letters - 1)
-    ways = [join(RegexNode(f"[{others}]"), tail)]
+    tail = Repeat(Letter("[a-z'-]"), 0, letters - 1)
+    ways = [join(Letter(f"[{others}]"), tail)]
     ways += [
-        join(letter, RepeatNode(_word(left, letters - 1, first=False), 0, 1))
+        join(letter, Repeat(_word(left, letters - 1, first=False), 0, 1))
         for letter, left in sorted(tails.items())
         if "" not in left
     ]
-    return SelectNode(tuple(ways)) if len(ways) > 1 else ways[0]
+    return Select(tuple(ways)) if len(ways) > 1 else ways[0]
 
 
-def text(
-    limits: TextLimits, opening: str = "", *, letters: str = BODY, end: str = END
-) -> GrammarNode:
+def text(limits: TextLimits, opening: str = "", *, letters: str = BODY, end: str = END) -> Node:
     """Sentences, the first of them beginning with `opening` where one is given.
 
     `letters` and `end` are the classes of a sentence's inner characters and of its last one.
     """
-    from guidance._ast import RegexNode, RepeatNode
-
-    body = RepeatNode(RegexNode(letters), *limits.characters)
-    sentence = join(RegexNode(INITIAL), body, RegexNode(end))
+    body = Repeat(Letter(letters), *limits.characters)
+    sentence = join(Letter(INITIAL), body, Letter(end))
     low, high = limits.sentences
-    first = join(quoted(opening), body, RegexNode(end)) if opening else sentence
+    first = join(quoted(opening), body, Letter(end)) if opening else sentence
     if high == 1:
         return first
-    return join(first, RepeatNode(join(" ", sentence), low - 1, high - 1))
+    return join(first, Repeat(join(" ", sentence), low - 1, high - 1))
 
 
-def opinions(genres: Sequence[str], capture: str) -> GrammarNode:
+def opinions(genres: Sequence[str], capture: str) -> Node:
     """An opinion of each genre, at least one of them `like`.
 
     One entry per genre makes liked and disliked ones disjoint; two chains of rules, one with a
     like still to come, one without, make sure of the like. A persona that is neutral about every
     genre but the last must like that one.
     """
-    from guidance._ast import RuleNode, SelectNode
-
     if not genres or not all(genres) or len(set(genres)) < len(genres):
         raise ConfigError(
             "a genre list needs at least one genre, none empty and none twice",
             where=", ".join(map(repr, genres)) or "no genres",
         )
 
-    def entry(genre: str, values: Sequence[str]) -> GrammarNode:
+    def entry(genre: str, values: Sequence[str]) -> Node:
         return join(f'"{quoted(genre)}":"', captured(f"{capture}{genre}", enumeration(values)), '"')
 
-    free: GrammarNode | None = None
-    needed: GrammarNode | None = None
+    free: Node | None = None
+    needed: Node | None = None
     for genre in reversed(genres):
         if free is None or needed is None:
             free, needed = entry(genre, OPINIONS), entry(genre, OPINIONS[:1])
             continue
         liked = join(entry(genre, OPINIONS[:1]), ",", free)
         other = join(entry(genre, OPINIONS[1:]), ",", needed)
-        free = RuleNode("any", join(entry(genre, OPINIONS), ",", free))
-        needed = RuleNode("wanting", SelectNode((liked, other)))
+        free = Rule("any", join(entry(genre, OPINIONS), ",", free))
+        needed = Rule("wanting", Select((liked, other)))
     assert needed is not None
     return needed

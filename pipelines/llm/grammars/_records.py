@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pipelines.errors import ConfigError
 from pipelines.llm.engines import Choice
-from pipelines.llm.grammars._grammar import Grammar
+from pipelines.llm.grammars._grammar import Grammar, Letter, Node, Repeat
 from pipelines.llm.grammars._parts import (
     Blank,
     TextLimits,
     blank,
     captured,
+    entries,
     enumeration,
     integer,
     join,
@@ -22,9 +22,6 @@ from pipelines.llm.grammars._parts import (
     quoted,
     text,
 )
-
-if TYPE_CHECKING:
-    from guidance._ast import GrammarNode
 
 #: Name of the field for what a persona wants of a domain's items, and why.
 DOMAINS = {
@@ -44,7 +41,7 @@ class ClosedChoice(Grammar):
     a distribution over the options (:attr:`choice`).
     """
 
-    def __init__(self, name: str, node: GrammarNode, options: tuple[str, ...]) -> None:
+    def __init__(self, name: str, node: Node, options: tuple[str, ...]) -> None:
         super().__init__(name, node)
         self.options = options
 
@@ -136,11 +133,9 @@ def closed_record(name: str, fields: Mapping[str, Sequence[str]]) -> Grammar:
     >>> grammar.parse('{"size":"L","colour":"red"}')
     {'size': 'L', 'colour': 'red'}
     """
-    parts: list[GrammarNode | str] = []
-    for key, options in fields.items():
-        choice = enumeration([quoted(option) for option in options])
-        parts += [f'{"," if parts else ""}"{quoted(key)}":"', captured(key, choice), '"']
-    return Grammar(name, join("{", *parts, "}"))
+    choices = {key: enumeration(list(map(quoted, options))) for key, options in fields.items()}
+    held = entries((key, captured(key, choice)) for key, choice in choices.items())
+    return Grammar(name, join("{", *held, "}"))
 
 
 def rated_list(count: int, low: int, high: int) -> Grammar:
@@ -153,11 +148,10 @@ def rated_list(count: int, low: int, high: int) -> Grammar:
     >>> rated_list(2, 0, 100).parse('{"1":57}') is None
     True
     """
-    parts: list[GrammarNode | str] = ["{"]
     value = integer(low, high)
-    for number in range(1, count + 1):
-        parts += [f'{"," if number > 1 else ""}"{number}":', captured(f"rating{number}", value)]
-    return Grammar(f"ratings of {count}", join(*parts, "}"))
+    numbers = range(1, count + 1)
+    held = entries(((str(n), captured(f"rating{n}", value)) for n in numbers), quote="")
+    return Grammar(f"ratings of {count}", join("{", *held, "}"))
 
 
 def persona_record(
@@ -230,10 +224,8 @@ def sentence_plan(parts: Sequence[str | Blank], *, name: str = "plan") -> Gramma
     return Grammar(name, join(*nodes))
 
 
-def _chosen(who: Who) -> tuple[GrammarNode | str, ...]:
-    from guidance._ast import RegexNode, RepeatNode
-
-    name = join(RegexNode("[A-Z]"), RepeatNode(RegexNode("[a-z]"), 1, 14))
+def _chosen(who: Who) -> tuple[Node | str, ...]:
+    name = join(Letter("[A-Z]"), Repeat(Letter("[a-z]"), 1, 14))
     jobs, hobbies = ([quoted(value) for value in values] for values in (who.jobs, who.hobbies))
     return (
         '"name":"',
@@ -250,7 +242,7 @@ def _chosen(who: Who) -> tuple[GrammarNode | str, ...]:
     )
 
 
-def _settled(genres: Sequence[str], likes: Sequence[str], dislikes: Sequence[str]) -> GrammarNode:
+def _settled(genres: Sequence[str], likes: Sequence[str], dislikes: Sequence[str]) -> Node:
     given = [(genre, "like") for genre in likes] + [(genre, "dislike") for genre in dislikes]
     names = [genre for genre, _ in given]
     unknown = sorted(set(names) - set(genres))
@@ -259,11 +251,9 @@ def _settled(genres: Sequence[str], likes: Sequence[str], dislikes: Sequence[str
             "settled opinions need at least one liked genre, no genre twice, and known genres",
             where=", ".join(unknown) or f"likes {list(likes)}, dislikes {list(dislikes)}",
         )
-    parts: list[GrammarNode | str] = []
-    for genre, opinion in sorted(given):
-        parts += [
-            f'{"," if parts else ""}"{quoted(genre)}":"',
-            captured(f"{_GENRE}{genre}", enumeration([opinion])),
-            '"',
-        ]
-    return join(*parts)
+    opinion = {value: enumeration([value]) for value in ("like", "dislike")}
+    return join(
+        *entries(
+            (genre, captured(f"{_GENRE}{genre}", opinion[value])) for genre, value in sorted(given)
+        )
+    )

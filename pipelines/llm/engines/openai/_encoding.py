@@ -2,49 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pipelines.errors import AnswerError
-from pipelines.llm.engines._protocol import (
-    Choice,
-    Constraint,
-    GrammarConstraint,
-    JsonSchema,
-    Message,
-    Regex,
-    Request,
-    Sampling,
-)
+from pipelines.llm.engines._protocol import Constraint, GrammarConstraint, Message, Regex, Sampling
 from pipelines.llm.engines.chat import read_template, render
 from pipelines.llm.engines.checkpoints import Checkpoint
 from pipelines.llm.engines.constraints import llguidance_grammar
-from pipelines.llm.engines.openai._client import OPTIONAL, Client, Failure
+from pipelines.llm.engines.openai._client import OPTIONAL, Client, gather
+from pipelines.llm.engines.openai._replies import Failure
 from pipelines.llm.engines.tokens import encode_on, load_tokenizer
 
-Endpoint = Literal["completions", "chat"]
 #: Difference below which a parameter counts as the server's default (which is of 32 bits).
 _EQUAL = 1e-5
-_KINDS: dict[type, str] = {
-    Choice: "choice",
-    JsonSchema: "json",
-    Regex: "regex",
-    GrammarConstraint: "grammar",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A request with its prompt as token ids; None: its messages go to the chat endpoint."""
-
-    request: Request
-    ids: tuple[int, ...] | None
+#: A character behind which every known tokenizer begins a new token.
+_ANCHOR = "\n"
 
 
 def drawn_seed(seed: int, replicate: int) -> int:
@@ -91,11 +68,6 @@ def sampling_fields(
     return fields
 
 
-def constraint_kind(constraint: Constraint) -> str:
-    """``choice``, ``json``, ``regex`` or ``grammar``."""
-    return _KINDS[type(constraint)]
-
-
 def lark(constraint: Constraint) -> str:
     r"""A constraint as one text in llguidance's dialect of Lark, which vLLM reads.
 
@@ -116,12 +88,6 @@ def lark(constraint: Constraint) -> str:
         schema = json.loads(llguidance_grammar(constraint))["grammars"][0]["json_schema"]
         rule = "%json " + json.dumps(schema)
     return f"%llguidance {{}}\n\nstart: {rule}"
-
-
-# Token ids -----------------------------------------------------------------------------------
-
-#: A character behind which every known tokenizer begins a new token.
-_ANCHOR = "\n"
 
 
 class LocalTokens:
@@ -161,7 +127,7 @@ class VllmTokens:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._spelled: dict[str, list[int]] = {}
+        self._encoded: dict[str, list[int]] = {}
 
     async def render(self, messages: Sequence[Message]) -> list[int] | Failure:
         """The prompt of a conversation; a last assistant message is continued."""
@@ -174,32 +140,30 @@ class VllmTokens:
 
     async def spell(self, options: Sequence[str]) -> list[list[int]] | Failure:
         """Each option's tokens as they follow a prompt; requested once."""
-        new = [o for o in dict.fromkeys(options) if o not in self._spelled]
-        for option, tokens in zip(
-            new, await asyncio.gather(*(self._spell(o) for o in new)), strict=True
-        ):
-            if isinstance(tokens, Failure):
-                return tokens
-            self._spelled[option] = tokens
-        return [self._spelled[o] for o in options]
-
-    async def _spell(self, option: str) -> list[int] | Failure:
         # SentencePiece puts a space before every text; behind a prompt there is none.
-        anchor, anchored = await self._encode(_ANCHOR), await self._encode(_ANCHOR + option)
-        if isinstance(anchor, Failure) or isinstance(anchored, Failure):
-            return anchor if isinstance(anchor, Failure) else anchored
-        begun = anchored[: len(anchor)] == anchor
-        return anchored[len(anchor) :] if begun else await self._encode(option)
-
-    async def _encode(self, text: str) -> list[int] | Failure:
-        return await self._ids(prompt=text, add_special_tokens=False)
+        texts = {text for o in options for text in (_ANCHOR, _ANCHOR + o, o)} - {*self._encoded}
+        new = sorted(texts)
+        for text, ids in zip(
+            new,
+            await gather([self._ids(prompt=text, add_special_tokens=False) for text in new]),
+            strict=True,
+        ):
+            if isinstance(ids, Failure):
+                return ids
+            self._encoded[text] = ids
+        anchor, spelled = self._encoded[_ANCHOR], []
+        for option in options:
+            anchored = self._encoded[_ANCHOR + option]
+            begun = anchored[: len(anchor)] == anchor
+            spelled.append(anchored[len(anchor) :] if begun else self._encoded[option])
+        return spelled
 
     async def _ids(self, **body: Any) -> list[int] | Failure:
         url = self._client.address.root + "/tokenize"
-        response = await self._client.request(url, {"model": self._client.model, **body})
-        if isinstance(response, Failure):
-            return response
-        tokens = response.body.get("tokens")
+        page = await self._client.page(url, {"model": self._client.model, **body})
+        if isinstance(page, Failure):
+            return page
+        tokens = page.get("tokens")
         if not isinstance(tokens, list) or not all(type(t) is int for t in tokens):
             return Failure("engine_error", "the server's tokenizer gave no token ids")
         return tokens

@@ -7,31 +7,27 @@ import queue
 from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Any
 
 from anyio.from_thread import start_blocking_portal
 
 from pipelines.config import EngineSettings, ServingSettings
 from pipelines.errors import ConfigError, EngineError
-from pipelines.llm.engines._protocol import (
-    Answer,
-    Choice,
-    EngineIdentity,
-    Request,
-)
+from pipelines.llm.engines._protocol import Answer, Choice, EngineIdentity, Request
 from pipelines.llm.engines.constraints import request_fault
-from pipelines.llm.engines.openai._budget import Budget, is_over_budget
+from pipelines.llm.engines.openai._answers import answer
 from pipelines.llm.engines.openai._capabilities import Capabilities
-from pipelines.llm.engines.openai._client import NOT_ASKED, Client, Failure, gather, open_address
-from pipelines.llm.engines.openai._encoding import Row, drawn_seed
-from pipelines.llm.engines.openai._scoring import score
-from pipelines.llm.engines.openai._writing import failed_answer, write
+from pipelines.llm.engines.openai._client import NOT_ASKED, Client, open_address
+from pipelines.llm.engines.openai._encoding import drawn_seed
+from pipelines.llm.engines.openai._limits import Budget, is_over_budget
 
 _log = logging.getLogger("pipelines.llm.engines.openai")
 
 #: Most requests of one group in one batch.
 BATCH = 64
+
+#: Answers of one batch, and the error that ends the run.
+_Done = tuple[list[Answer], Exception | None]
 
 
 class OpenAIEngine:
@@ -177,20 +173,28 @@ class OpenAIEngine:
         """Draw requests in the caller's thread and have them answered in the engine's."""
         done: queue.SimpleQueue[Future[_Done]] = queue.SimpleQueue()
         flying: set[Future[_Done]] = set()
-        batch = _Batch()
+        batch: list[Request] = []  # consecutive requests that can share an HTTP request
+        key: Any = None
         held, more = 0, True  # requests that are drawn and not answered; whether there are more
 
         def send() -> None:
-            nonlocal batch
-            if batch.requests:
+            if batch:
                 if self._closed:
                     raise _closed()
-                future = self._portal.start_task_soon(self._serve, batch.requests)
+                future = self._portal.start_task_soon(self._serve, [*batch])
                 flying.add(future)
                 self._flying.add(future)
                 future.add_done_callback(self._flying.discard)
                 future.add_done_callback(done.put)
-                batch = _Batch()
+                batch.clear()
+
+        def receive() -> _Done:
+            future = done.get()
+            flying.discard(future)
+            try:
+                return future.result()
+            except CancelledError:
+                return [], _closed()
 
         try:
             while more or held:
@@ -199,36 +203,28 @@ class OpenAIEngine:
                     if request is None:
                         more = False
                         continue
-                    held += 1
-                    fault = request_fault(request, images=True)
-                    if fault:
-                        held -= 1
+                    if fault := request_fault(request, images=True):
                         yield Answer(request, "invalid", detail=fault)
                         continue
-                    key = self._batch_key(request)
-                    if key is None or key != batch.key:
+                    held += 1
+                    before, key = key, self._batch_key(request)
+                    if key is None or key != before:
                         send()
-                    batch.key = key
-                    batch.requests.append(request)
-                    if len(batch.requests) >= BATCH:
+                    batch.append(request)
+                    if len(batch) >= BATCH:
                         send()
                     if done.empty():
                         continue
                 elif not more or not flying:
                     send()
-                finished = done.get()
-                flying.discard(finished)
-                answered = _result(finished)
-                held -= len(answered.answers)
-                yield from answered.answers
-                if answered.error is not None:
+                answers, error = receive()
+                held -= len(answers)
+                yield from answers
+                if error is not None:
                     # If only the budget is spent, requests in flight are still answered.
-                    wait = is_over_budget(answered.error)
-                    while flying and (wait or not done.empty()):
-                        finished = done.get()
-                        flying.discard(finished)
-                        yield from _result(finished).answers
-                    raise answered.error
+                    while flying and (is_over_budget(error) or not done.empty()):
+                        yield from receive()[0]
+                    raise error
         finally:
             for future in tuple(flying):
                 future.cancel()
@@ -236,7 +232,7 @@ class OpenAIEngine:
     def _batch_key(self, request: Request) -> Any:
         """Properties that requests of one HTTP request have in common; None: nothing can."""
         sampling, constraint = request.sampling, request.constraint
-        if self._can.tokens is None or has_images(request):
+        if not self._can.takes_ids(request):
             return None
         if isinstance(constraint, Choice):
             return ("choice", request.group, constraint)
@@ -245,72 +241,14 @@ class OpenAIEngine:
         seed = drawn_seed(request.seed, request.replicate) if sampling.temperature > 0 else 0
         return ("text", request.group, constraint, sampling, seed)
 
-    # In the thread of the event loop ----------------------------------------------------------
-
     async def _serve(self, requests: list[Request]) -> _Done:
+        """Answer a batch, in the thread of the event loop."""
         try:
-            built = await gather([self._row(r) for r in requests])
-            answers = [row for row in built if isinstance(row, Answer)]
-            rows = [row for row in built if isinstance(row, Row)]
-            if rows:
-                serve = score if isinstance(rows[0].request.constraint, Choice) else write
-                answers += await serve(self._client, self._can, rows)
+            answers = await answer(self._can, requests)
         except Exception as error:  # noqa: BLE001 (the caller's thread raises it)
-            return _Done([], error)
+            return [], error
         answered = [a for a in answers if a.detail != NOT_ASKED.detail]
-        return _Done(answered, self._client.spent if len(answered) < len(answers) else None)
-
-    async def _row(self, request: Request) -> Row | Answer:
-        can, ids = self._can, request.tokens
-        if has_images(request):
-            # Only the chat endpoint takes pictures, and no reading of options holds for them.
-            if not isinstance(request.constraint, Choice):
-                return Row(request, None)
-            detail = "the engine reads no distribution over options about an image"
-            return Answer(request, "invalid", detail=detail)
-        if can.tokens is None:
-            if not ids and request.messages[-1].role != "assistant":
-                return Row(request, None)
-            detail = "the server's chat endpoint can't continue a partial answer"
-            detail = "the server does not accept token ids" if ids else detail
-            return Answer(request, "invalid", detail=detail)
-        if not ids:
-            rendered = await can.tokens.render(request.messages)
-            if isinstance(rendered, Failure):
-                return failed_answer(request, rendered)
-            ids = tuple(rendered)
-        if can.context is None or len(ids) < can.context:
-            return Row(request, ids)
-        detail = f"the prompt of {len(ids)} tokens is longer than the context of {can.context}"
-        return Answer(request, "invalid", detail=detail)
-
-
-def has_images(request: Request) -> bool:
-    """Whether a message holds pictures."""
-    return any(message.images for message in request.messages)
-
-
-@dataclass(slots=True)
-class _Batch:
-    """Consecutive requests that can share an HTTP request."""
-
-    key: Any = None
-    requests: list[Request] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class _Done:
-    """Answers of one batch, and the error that ends the run."""
-
-    answers: list[Answer]
-    error: Exception | None = None
-
-
-def _result(future: Future[_Done]) -> _Done:
-    try:
-        return future.result()
-    except CancelledError:
-        return _Done([], _closed())
+        return answered, self._client.spent if len(answered) < len(answers) else None
 
 
 def _closed() -> EngineError:

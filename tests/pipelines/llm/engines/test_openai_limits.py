@@ -24,8 +24,9 @@ from pipelines.errors import ConfigError, EngineError, UnderstudyError
 from pipelines.llm.answers import AnswerStore, ask
 from pipelines.llm.engines import Answer, Choice, Request, Sampling, load_engine
 from pipelines.llm.engines.openai import OpenAIEngine
-from pipelines.llm.engines.openai._budget import Budget, Usage
-from pipelines.llm.engines.openai._client import open_address, split_usage
+from pipelines.llm.engines.openai._client import open_address
+from pipelines.llm.engines.openai._limits import Budget, Usage
+from pipelines.llm.engines.openai._replies import split_usage
 from pipelines.llm.engines.testing import question
 
 KEY = "sk-live-93ad/7f+e1=="
@@ -60,41 +61,42 @@ def test_no_order_of_requests_takes_a_run_over_its_tokens(
     budget = Budget(ServingSettings(max_tokens=max(1, most)))
     flying = []
     for prompt, completion, share in requests:
+        bound = Usage(prompt, completion)
         try:
-            held = budget.reserve(prompt, completion)
+            fits = budget.reserve(bound)
         except EngineError:
             continue
-        if held is None:
-            one, used = flying.pop(0)
-            budget.settle(one, used)
+        if not fits:
+            budget.settle(*flying.pop(0))
             continue
         used = Usage(prompt, int(completion * share)) if share < 0.9 else None
-        flying.append((held, used))
-        assert budget.tokens + sum(h.prompt + h.completion for h, _ in flying) <= max(1, most)
+        flying.append((bound, used))
+        spent = budget.spent + sum((b for b, _ in flying), Usage())
+        assert spent.prompt + spent.completion <= max(1, most)
     for one, used in flying:
         budget.settle(one, used)
-    assert budget.tokens <= max(1, most)
+    assert budget.spent.prompt + budget.spent.completion <= max(1, most)
+    assert budget.reserved == Usage()
 
 
 def test_money_is_counted_by_the_prices_of_a_million_tokens() -> None:
     budget = Budget(ServingSettings(max_cost=1.0, input_price=2.0, output_price=10.0))
-    held = budget.reserve(100_000, 20_000)
-    assert held is not None
-    budget.settle(held, Usage(100_000, 20_000))
-    assert budget.cost == pytest.approx(0.2 + 0.2)
+    used = Usage(100_000, 20_000)
+    assert budget.reserve(used)
+    budget.settle(used, used)
+    assert budget.metadata()["cost"] == pytest.approx(0.2 + 0.2)
     with pytest.raises(EngineError, match=r"100000 tokens in, 20000 out, cost 0\.4000"):
-        budget.reserve(0, 60_001)
+        budget.reserve(Usage(0, 60_001))
 
 
 def test_what_is_lost_counts_in_full_and_what_was_refused_counts_nothing() -> None:
     budget = Budget(ServingSettings(max_tokens=1_000))
-    lost, refused = budget.reserve(10, 5), budget.reserve(100, 50)
-    assert lost is not None
-    assert refused is not None
+    lost, refused = Usage(10, 5), Usage(100, 50)
+    assert budget.reserve(lost)
+    assert budget.reserve(refused)
     budget.settle(lost, None)
-    budget.release(refused)
-    budget.release(refused)
-    assert (budget.tokens, budget.lost) == (15, 1)
+    budget.settle(refused, Usage())
+    assert (budget.spent, budget.lost) == (lost, 1)
 
 
 def test_a_limit_in_money_needs_prices() -> None:
@@ -248,7 +250,7 @@ def test_the_key_goes_to_no_other_host(serve: Serve) -> None:
     assert other.log == []
 
 
-def test_the_sdk_sends_no_header_of_its_own_or_of_its_environment(
+def test_no_header_is_sent_but_the_usual_ones_and_the_key(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_ADMIN_KEY", "OPENAI_API_KEY"):

@@ -91,13 +91,16 @@ def test_a_changed_sentence_is_read_exactly_if_llguidance_accepts_it(
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32))
 def test_captures_are_those_that_guidance_reads(seed: int) -> None:
+    from guidance._parser import ByteParser
+
     grammar = persona_record(
         "games", ["Action", 'Rock "n" Roll', "Puzzle"], portrait=SHORT, taste=SHORT
     )
     text = grammar.sample(seed)
-    match = grammar.node.match(text)
-    assert match is not None
-    assert match.captures == grammar.parse(text)
+    parser = ByteParser(grammar.ll_grammar())
+    parser.consume_bytes(text.encode())
+    parser.force_done()
+    assert parser.get_captures()[0] == grammar.parse(text)
 
 
 def test_a_reply_beyond_the_recursion_limit_is_read() -> None:
@@ -279,6 +282,19 @@ def test_what_contradicts_itself_is_refused() -> None:
             TextLimits(*limits)
     with pytest.raises(ConfigError, match="bounded integer"):
         persona_record("movies", ["A"], who=Who(["a"], ["b"], ages=(5, 4)))
+
+
+def test_text_of_a_grammar_stays_the_one_of_stored_answers() -> None:
+    grammar = explanation(["1", 'a/"b"'], limits=TextLimits((1, 2), (4, 9)))
+    assert grammar.ll_grammar() == (
+        "%llguidance {}\n\n"
+        'start: "{\\"reason\\":\\"" field "\\",\\"answer\\":\\"" field_1 "\\"}"\n'
+        'field[capture="reason"]: FIELD\n'
+        "FIELD: /[A-Z]/ /[A-Za-z0-9 ,;:'()-]/{4,9} /[.!?]/ "
+        '(" " /[A-Z]/ /[A-Za-z0-9 ,;:\'()-]/{4,9} /[.!?]/)?\n'
+        'field_1[capture="answer"]: FIELD_1\n\n'
+        'FIELD_1: "1"\n     | "a/\\\\\\"b\\\\\\""\n\n'
+    )
 
 
 def test_the_same_declaration_is_the_same_text() -> None:
