@@ -15,10 +15,18 @@ from pipelines.graph._export import (
 )
 from pipelines.graph._index import GraphIndex, half_matrix, round_trips
 from pipelines.graph._memory import GraphMemory, Neighbour, Neighbours, Parts
-from pipelines.graph._metapaths import MetaPath, MetaPaths, load_metapaths
 from pipelines.graph._pathsim import PathSim, combine
 from pipelines.graph._picture import neighbourhood_picture, sample_item
-from pipelines.graph._schema import DomainSchema, Step, domains, load_schema, schema_violations
+from pipelines.graph._schema import (
+    DomainSchema,
+    MetaPath,
+    MetaPaths,
+    Step,
+    domains,
+    load_metapaths,
+    load_schema,
+    schema_violations,
+)
 from pipelines.graph._similarity import SimilarItems, item_similarity
 
 #: Bumped whenever the same tables and settings give other triples or similarities.

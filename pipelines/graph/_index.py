@@ -20,8 +20,7 @@ import polars as pl
 from scipy import sparse
 
 from pipelines.errors import ContractError
-from pipelines.graph._metapaths import MetaPath
-from pipelines.graph._schema import DomainSchema, EdgeType, Step, load_schema
+from pipelines.graph._schema import DomainSchema, EdgeType, MetaPath, Step, load_schema
 from pipelines.seeding import hash_ids
 
 Csr: TypeAlias = sparse.csr_array
@@ -136,6 +135,12 @@ class GraphIndex:
         if step not in self._cache:
             self._cache[step] = _csr(matrix.T)
         return self._cache[step]
+
+    def neighbours(self, step: Step, node: int) -> npt.NDArray[np.int64]:
+        """Codes that a step leads to from a node, ascending; none from one that is new."""
+        matrix = self.step_matrix(step)
+        starts = matrix.indptr[node : node + 2]
+        return np.asarray(matrix.indices[slice(*starts)] if len(starts) == 2 else [], np.int64)
 
     def walk_matrix(self, steps: tuple[Step, ...]) -> Csr:
         """Counts of walks along some steps, of shape (starts, ends), float64 whole numbers.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -15,25 +16,23 @@ import polars as pl
 from pipelines.config import GraphSettings
 from pipelines.errors import ContractError, ReleaseError
 from pipelines.graph._index import GraphIndex
-from pipelines.graph._metapaths import MetaPaths, load_metapaths
-from pipelines.graph._path_counts import Acts, Codes, PathCounts, holds
-from pipelines.graph._schema import DomainSchema, EdgeType
+from pipelines.graph._pathsim import Codes, Floats, PathSim
+from pipelines.graph._schema import DomainSchema, EdgeType, MetaPaths, load_metapaths
 from pipelines.graph._search import (
     Basis,
     Neighbours,
     Parts,
     Reader,
+    UserActs,
     path_shares,
     search_many,
     user_similarities,
 )
+from pipelines.graph._similarity import ItemScores, Vectors
 from pipelines.scales import SCALES, RatingScale, rescale, scale_named
 from pipelines.store import Release, Store
 
 __all__ = ["Basis", "GraphMemory", "Neighbour", "Neighbours", "Parts", "RatingOf"]
-
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -122,86 +121,6 @@ class Ratings:
         return frame["pair"].to_numpy(), frame["rating"].to_numpy()
 
 
-class ReleaseTables:
-    """Tables of a release by short name, from any container.
-
-    ``source`` is a release of the store, a mapping of names to frames or to tables that have
-    ``lazy()``, or a reference such as ``movies@latest`` or the path of a lock file in the store
-    ``home``. Raises ReleaseError if there is no such release.
-    """
-
-    def __init__(self, source: object, home: Path | str | None = None) -> None:
-        if isinstance(source, str | Path):
-            source = _find(source, home)
-        if not isinstance(source, Release | Mapping):
-            raise ReleaseError("neither a release nor tables", where=type(source).__name__)
-        self._source: Release | Mapping[str, Any] = source
-        self._label = str(source) if isinstance(source, Release) else type(source).__name__
-
-    def __contains__(self, name: str) -> bool:
-        return name in (self._source.tables if isinstance(self._source, Release) else self._source)
-
-    def scan(self, name: str) -> pl.LazyFrame:
-        """A table, unread.
-
-        Raises :class:`ReleaseError` if it is not there.
-        """
-        if name not in self:
-            raise ReleaseError(
-                f"a graph memory needs the table {name}",
-                where=getattr(self._source, "ref", self._label),
-            )
-        if isinstance(self._source, Release):
-            return self._source.snapshot(name).scan()
-        table: pl.DataFrame | pl.LazyFrame | Any = self._source[name]
-        frame = table.lazy()
-        assert isinstance(frame, pl.LazyFrame)
-        return frame
-
-    def optional(self, name: str) -> pl.LazyFrame | None:
-        """A table, unread, or None if the release has none of that name."""
-        return self.scan(name) if name in self else None
-
-    @property
-    def domain(self) -> str:
-        """Domain of the triples, such as ``movies`` (also for bare frames)."""
-        dataset = ""
-        if "graph_triples" in self:
-            tables = self._source.tables if isinstance(self._source, Release) else self._source
-            dataset = getattr(tables["graph_triples"], "dataset", "")
-        return str(dataset).rpartition(".")[0] or "movies"
-
-    @property
-    def settings(self) -> GraphSettings:
-        """The graph settings that the release was made with; the default ones for frames."""
-        recorded: Any = getattr(self._source, "settings", {})
-        section = recorded.get("graph", {}) if isinstance(recorded, Mapping) else {}
-        values = {key: section[key] for key in GraphSettings.model_fields if key in section}
-        return GraphSettings.model_validate(values)
-
-
-def unit_vectors(embeddings: pl.DataFrame | None, ids: pl.Series) -> npt.NDArray[np.float32] | None:
-    """Unit vectors in the order of `ids`, zero where there is none; None without a table.
-
-    ``embeddings`` has columns ``item_id`` and ``vector``; the result is of shape (items,
-    dimension).
-    """
-    if embeddings is None or not embeddings.height:
-        return None
-    lengths = embeddings["vector"].list.len().unique().to_list()
-    if len(lengths) != 1:
-        raise ContractError(
-            f"vectors have different lengths ({', '.join(map(str, sorted(lengths)))})",
-            where="item_embeddings",
-        )
-    placed = embeddings.select(_code("item_id", ids).alias("at"), "vector").drop_nulls("at")
-    out = np.zeros((len(ids), int(lengths[0])), dtype=np.float32)
-    rows = placed["vector"].list.to_array(int(lengths[0])).to_numpy().astype(np.float32)
-    norms = np.linalg.norm(rows.astype(np.float64), axis=1)
-    out[placed["at"].to_numpy()] = rows / np.where(norms > 0, norms, 1.0)[:, None]
-    return out
-
-
 def _find(reference: str | Path, home: Path | str | None) -> Release:
     from pipelines.config import load_settings
 
@@ -257,43 +176,6 @@ class Neighbour:
 _GRAPH_SCALE = SCALES["1-5"]
 
 
-@dataclass(frozen=True)
-class RatingMeaning:
-    """Edges that a rating on one scale stands for in a domain's graph."""
-
-    #: The domain's edge types.
-    schema: DomainSchema
-    #: Thresholds of liked and disliked, on 1-5.
-    settings: GraphSettings
-    #: The scale of the ratings.
-    scale: RatingScale
-
-    def interactions(self, rating: float) -> Iterator[int]:
-        """Numbers of the edge types that lead from the user to the item."""
-        liked, disliked = self._mood(rating)
-        true = {"all": True, "liked": liked, "disliked": disliked}
-        for number, edge in enumerate(self.schema.edges):
-            if edge.origin == "interactions" and true.get(edge.where, False):
-                yield number
-
-    def nodes(self, user: str, rating: float) -> Iterator[tuple[int, EdgeType, str]]:
-        """Number and type of the edges through a node of the user's own, and its id."""
-        liked, disliked = self._mood(rating)
-        on_five = rescale(rating, self.scale, _GRAPH_SCALE)
-        labels = {
-            # The nearest whole rating, ties up, as in the triples.
-            "ratings": str(math.floor(on_five + 0.5 + 1e-9)),
-            "sentiments": ("neutral", "positive", "negative")[liked - disliked],
-        }
-        for number, edge in enumerate(self.schema.edges):
-            if edge.origin in labels:
-                yield number, edge, f"{edge.node}:{user}:{labels[edge.origin]}"
-
-    def _mood(self, rating: float) -> tuple[bool, bool]:
-        on_five = rescale(rating, self.scale, _GRAPH_SCALE)
-        return on_five >= self.settings.liked_from, on_five <= self.settings.disliked_to
-
-
 class GraphMemory:
     """A graph that answers what a user and the community think of items like this one.
 
@@ -308,8 +190,8 @@ class GraphMemory:
 
     Parameters
     ----------
-    base
-        The shared counts of paths.
+    scores
+        Similarities of items, shared by all copies.
     catalogue, ratings
         Titles, and the ratings of the release's human users.
     settings
@@ -333,25 +215,25 @@ class GraphMemory:
     """
 
     def __init__(
-        self, base: PathCounts, catalogue: Catalogue, ratings: Ratings, settings: GraphSettings
+        self, scores: ItemScores, catalogue: Catalogue, ratings: Ratings, settings: GraphSettings
     ) -> None:
-        self._base = base
+        self._scores = scores
+        self._index = scores.sim.index
         self._catalogue = catalogue
         self._ratings = ratings
         self._settings = settings
-        self._meaning = RatingMeaning(base.index.schema, settings, ratings.scale)
         #: By user code.
-        self._acts: dict[int, Acts] = {}
+        self._acts: dict[int, UserActs] = {}
         #: Codes of added nodes by type and id; they go on where the release's end.
         self._nodes: dict[str, dict[str, int]] = {}
-        #: Number of the type, and ids of head and tail.
-        self._added: set[tuple[int, str, str]] = set()
+        #: Type, and ids of head and tail.
+        self._added: set[tuple[EdgeType, str, str]] = set()
         self._shared = False
 
     @property
     def domain(self) -> str:
         """Such as ``movies``."""
-        return self._base.index.domain
+        return self._index.domain
 
     @property
     def scale(self) -> RatingScale:
@@ -393,7 +275,7 @@ class GraphMemory:
         codes = nearby.items[0][nearby.items[0] >= 0].tolist()
         out = []
         for rank, (code, shares) in enumerate(
-            zip(codes, path_shares(self._base, self._item(item), codes), strict=True)
+            zip(codes, path_shares(self._scores, self._item(item), codes), strict=True)
         ):
             rating, mine, pathsim, similar, cosine = (
                 _number(values[0, rank])
@@ -438,13 +320,13 @@ class GraphMemory:
         if count < 1:
             raise ContractError("at least one neighbour must be requested", where=f"k={count}")
         readers, reader_of, codes = self._readers(users, items, memories)
-        nearest, values = search_many(self._base, self._settings, readers, reader_of, codes, count)
+        nearest, values = search_many(self._scores, readers, reader_of, codes, count)
         query, rank = np.nonzero(nearest >= 0)
         ratings, by_user = self._ratings_of(readers, reader_of[query], nearest[query, rank])
         rating, mine = np.full(nearest.shape, np.nan), np.zeros(nearest.shape, dtype=np.bool_)
         rating[query, rank], mine[query, rank] = ratings, by_user
         score, pathsim, similar, cosine = values
-        ids = self._base.index.ids(self._base.index.item_type)
+        ids = self._index.ids(self._index.item_type)
         return Neighbours(nearest, score, rating, mine, pathsim, similar, cosine, ids)
 
     def user_similarity(
@@ -457,7 +339,7 @@ class GraphMemory:
 
         Parameters and errors are those of :meth:`retrieve_many`. A user of None has 0.
         """
-        return user_similarities(self._base, *self._readers(users, items, memories))
+        return user_similarities(self._scores, *self._readers(users, items, memories))
 
     def _readers(
         self,
@@ -479,7 +361,7 @@ class GraphMemory:
             key = (id(memory), user)
             number = numbers.get(key)
             if number is None:
-                if memory._base is not self._base:
+                if memory._scores is not self._scores:
                     raise ContractError("a query's memory is of another graph", where=repr(memory))
                 number = numbers[key] = len(readers)
                 code = None if user is None else memory._user(user)
@@ -505,15 +387,13 @@ class GraphMemory:
         return np.where(rated, given, out), rated
 
     def __repr__(self) -> str:
-        index = self._base.index
         return (
-            f"<GraphMemory {self.domain}: {self._base.items:,} items, "
-            f"{index.count('User'):,} users, {self.edges_added:,} edges added>"
+            f"<GraphMemory {self.domain}: {self._scores.sim.items:,} items, "
+            f"{self._index.count('User'):,} users, {self.edges_added:,} edges added>"
         )
 
     def _item(self, item: str) -> int:
-        kind = self._base.index.item_type
-        code = self._base.index.codes(kind).get(item)
+        code = self._index.codes(self._index.item_type).get(item)
         if code is None:
             raise ContractError(
                 f"the {self.domain} graph has no item {item!r}",
@@ -554,20 +434,43 @@ class GraphMemory:
         Raises ReleaseError if the release or a needed table is not there, ContractError if the
         tables don't fit each other.
         """
-        tables = ReleaseTables(release, home)
+        source = _find(release, home) if isinstance(release, str | Path) else release
+        if not isinstance(source, Release | Mapping):
+            raise ReleaseError("neither a release nor tables", where=type(source).__name__)
+        tables: Mapping[str, Any] = source.tables if isinstance(source, Release) else source
+
+        def scan(name: str) -> pl.LazyFrame | None:
+            if name not in tables:
+                return None
+            if isinstance(source, Release):
+                return source.snapshot(name).scan()
+            frame: pl.LazyFrame = tables[name].lazy()
+            return frame
+
+        triples, items = scan("graph_triples"), scan("items")
+        if triples is None or items is None:
+            raise ReleaseError(
+                f"a graph memory needs the table {'items' if items is None else 'graph_triples'}",
+                where=str(getattr(source, "ref", source if isinstance(source, Release) else "")),
+            )
         users: list[str] = []
         for name, key in (("human_users", "user_id"), ("personas", "persona_id")):
-            frame = tables.optional(name)
+            frame = scan(name)
             users += [] if frame is None else frame.select(key).collect()[key].to_list()
-        embeddings = tables.optional("item_embeddings")
+        embeddings = scan("item_embeddings")
+        # Also of bare frames, which name no dataset and no settings.
+        dataset = str(getattr(tables["graph_triples"], "dataset", ""))
+        recorded: Any = getattr(source, "settings", {})
+        section = recorded.get("graph", {}) if isinstance(recorded, Mapping) else {}
+        made_with = {key: section[key] for key in GraphSettings.model_fields if key in section}
         return cls.from_tables(
-            tables.scan("graph_triples"),
-            tables.scan("items").collect(),
-            interactions=tables.optional("interactions"),
+            triples,
+            items.collect(),
+            interactions=scan("interactions"),
             embeddings=None if embeddings is None else embeddings.collect(),
             users=users,
-            domain=tables.domain,
-            settings=settings or tables.settings,
+            domain=dataset.rpartition(".")[0] or "movies",
+            settings=settings or GraphSettings.model_validate(made_with),
             scale=scale,
         )
 
@@ -600,9 +503,11 @@ class GraphMemory:
         kind = paths.items[0].start_type
         nodes = {kind: items["item_id"].to_list(), "User": list(users)}
         index = GraphIndex.from_triples(triples, domain, nodes=nodes)
-        ids = index.ids(kind)
+        ids, sim = index.ids(kind), PathSim(index, paths)
+        # Several threads may read.
+        sim.warm()
         return cls(
-            PathCounts(index, paths, unit_vectors(embeddings, ids)),
+            ItemScores(sim, Vectors.of(embeddings).aligned(ids), settings),
             Catalogue.of(items, ids),
             Ratings(index, interactions, scale),
             settings,
@@ -616,7 +521,7 @@ class GraphMemory:
 
         Raises ContractError if no relation of the domain is made from a trait.
         """
-        edges = {e.column: e for e in self._base.index.schema.edges if e.origin == "users"}
+        edges = {e.column: e for e in self._index.schema.edges if e.origin == "users"}
         unknown = sorted(set(traits or {}) - {str(column) for column in edges})
         if unknown:
             raise ContractError(
@@ -628,7 +533,7 @@ class GraphMemory:
         self._new_node("User", user)
         for column, value in (traits or {}).items():
             edge = edges[column]
-            self._add(self._base.edge_numbers[edge], user, f"{edge.node}:{value.strip()}")
+            self._add(edge, user, f"{edge.node}:{value.strip()}")
 
     def add(self, user: str, relation: str, item: str, rating: float | None = None) -> bool:
         """Add what a user did (SimUSER, formula 4), with the inverse edge; copies don't see it.
@@ -649,18 +554,17 @@ class GraphMemory:
             If no such relation leads from a user.
         """
         self._user(user)
-        step = self._base.index.schema.step("User", relation)
-        if step.tail_type == self._base.index.item_type:
+        step = self._index.schema.step("User", relation)
+        if step.tail_type == self._index.item_type:
             self._item(item)
         elif rating is not None:
             raise ContractError(f"a rating of {relation} has no meaning", where=item)
         if rating is not None:
             self._on_scale(rating)
         self._unshare()
-        number = self._base.edge_numbers[step.edge]
-        new = self._add(number, *((item, user) if step.backward else (user, item)))
+        new = self._add(step.edge, *((item, user) if step.backward else (user, item)))
         if rating is not None:
-            new |= self._add_rating(user, item, float(rating))
+            new |= self._add_rating(user, item, float(rating), interactions=False)
         return new
 
     def rate(self, user: str, item: str, rating: float) -> None:
@@ -675,9 +579,7 @@ class GraphMemory:
         self._item(item)
         self._on_scale(rating)
         self._unshare()
-        for number in self._meaning.interactions(float(rating)):
-            self._add(number, user, item)
-        self._add_rating(user, item, float(rating))
+        self._add_rating(user, item, float(rating), interactions=True)
 
     def copy(self) -> GraphMemory:
         """A memory with the same graph and additions; from here on each keeps its own.
@@ -685,18 +587,13 @@ class GraphMemory:
         Takes no time or memory to speak of: the first of the two that adds something copies
         the additions (not the graph) before it does.
         """
-        other = GraphMemory.__new__(GraphMemory)
-        other._base, other._catalogue, other._ratings = self._base, self._catalogue, self._ratings
-        other._settings, other._meaning = self._settings, self._meaning
-        other._acts, other._nodes, other._added = self._acts, self._nodes, self._added
-        self._shared = other._shared = True
-        return other
+        self._shared = True
+        return copy(self)
 
     def added(self) -> pl.DataFrame:
         """Edges that were added, in both directions: the `graph_triples` contract, ordered."""
         rows = []
-        for number, *ends in self._added:
-            edge = self._base.index.schema.edges[number]
+        for edge, *ends in self._added:
             rows.append((ends[0], edge.head_type, edge.relation, ends[1], edge.tail_type))
             if edge.inverse:
                 rows.append((ends[1], edge.tail_type, edge.inverse, ends[0], edge.head_type))
@@ -714,7 +611,7 @@ class GraphMemory:
 
     def _code(self, kind: str, name: str) -> int | None:
         """Code of a node of the release or added, or None."""
-        code = self._base.index.codes(kind).get(name)
+        code = self._index.codes(kind).get(name)
         return self._nodes.get(kind, {}).get(name) if code is None else code
 
     def _new_node(self, kind: str, name: str) -> int:
@@ -722,33 +619,48 @@ class GraphMemory:
         code = self._code(kind, name)
         if code is None:
             added = self._nodes.setdefault(kind, {})
-            code = added[name] = self._base.index.count(kind) + len(added)
+            code = added[name] = self._index.count(kind) + len(added)
         return code
 
-    def _add(self, number: int, head: str, tail: str) -> bool:
-        """Add an edge of a type; False if it was there before."""
-        edge = self._base.index.schema.edges[number]
+    def _add(self, edge: EdgeType, head: str, tail: str) -> bool:
+        """Add an edge; False if it was there before."""
         start, end = self._new_node(edge.head_type, head), self._new_node(edge.tail_type, tail)
-        if (number, head, tail) in self._added or holds(
-            self._base.neighbours(2 * number, start), end
-        ):
+        forward = self._index.schema.step(edge.head_type, edge.relation)
+        if (edge, head, tail) in self._added or end in self._index.neighbours(forward, start):
             return False
-        self._added.add((number, head, tail))
-        for kind, step, code, other in (
-            (edge.head_type, 2 * number, start, end),
-            (edge.tail_type, 2 * number + 1, end, start),
-        ):
-            if kind == "User":
-                self._acts.setdefault(code, Acts()).ends.setdefault(step, []).append(other)
+        self._added.add((edge, head, tail))
+        for step, code, other in ((forward, start, end), (forward.inverse, end, start)):
+            if step.head_type == "User":
+                self._acts.setdefault(code, UserActs()).ends.setdefault(step, []).append(other)
         return True
 
-    def _add_rating(self, user: str, item: str, rating: float) -> bool:
+    def _add_rating(self, user: str, item: str, rating: float, *, interactions: bool) -> bool:
+        """Add the edges through nodes of a rating, and those of interactions; False if none."""
         new = False
-        for number, edge, node in self._meaning.nodes(user, rating):
-            # One of the two edges user → node → item.
-            new |= self._add(number, *((user, node) if edge.head_type == "User" else (node, item)))
-        self._acts.setdefault(self._user(user), Acts()).ratings[self._item(item)] = rating
+        for edge, *ends in self._edges_of(user, item, rating):
+            if interactions or edge.origin != "interactions":
+                new |= self._add(edge, *ends)
+        self._acts.setdefault(self._user(user), UserActs()).ratings[self._item(item)] = rating
         return new
+
+    def _edges_of(self, user: str, item: str, rating: float) -> Iterator[tuple[EdgeType, str, str]]:
+        """Edges that a rating stands for: type, head and tail."""
+        on_five = rescale(rating, self.scale, _GRAPH_SCALE)
+        liked = bool(on_five >= self._settings.liked_from)
+        disliked = bool(on_five <= self._settings.disliked_to)
+        true = {"all": True, "liked": liked, "disliked": disliked}
+        labels = {
+            # The nearest whole rating, ties up, as in the triples.
+            "ratings": str(math.floor(on_five + 0.5 + 1e-9)),
+            "sentiments": ("neutral", "positive", "negative")[liked - disliked],
+        }
+        for edge in self._index.schema.edges:
+            if edge.origin == "interactions" and true.get(edge.where, False):
+                yield edge, user, item
+            elif edge.origin in labels:
+                # One of the two edges user → node → item.
+                node = f"{edge.node}:{user}:{labels[edge.origin]}"
+                yield (edge, user, node) if edge.head_type == "User" else (edge, node, item)
 
     def _on_scale(self, rating: float) -> None:
         if not self.scale.low <= rating <= self.scale.high:

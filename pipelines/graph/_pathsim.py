@@ -22,20 +22,22 @@ Nothing here forms an items × items matrix: a caller asks for some rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
 from pipelines.graph._index import GraphIndex, half_matrix, round_trips
-from pipelines.graph._metapaths import MetaPath, MetaPaths
-from pipelines.graph._schema import Step
+from pipelines.graph._schema import MetaPath, MetaPaths, Step
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
+#: Codes of nodes that a user acted on beyond the graph, by step from the user.
+Acts: TypeAlias = Mapping[Step, Sequence[int]]
 #: A dense product beats the sparse one if it needs less than this many operations per path
 #: instance (measured: BLAS makes about a hundred while the sparse product makes one) ...
 _DENSE_GAIN = 100
@@ -70,7 +72,7 @@ class _Group:
 
     @cached_property
     def dense(self) -> bool:
-        """Whether counts come from a dense product (few middle nodes with many walks each)."""
+        """True if counts come from a dense product (few middle nodes with many walks each)."""
         items, middle = self.right.shape
         if max(items, self.left.shape[0]) * middle > _DENSE_SIZE:
             return False
@@ -93,10 +95,6 @@ class _Group:
         else:
             (left @ self._right_t).toarray(out=out)
 
-    def warm(self) -> None:
-        """Make what the first call would make, before threads share it."""
-        _ = self.dense, self._right_t
-
 
 class PathSim:
     """Similarity along a domain's meta-paths.
@@ -105,18 +103,23 @@ class PathSim:
     """
 
     def __init__(self, index: GraphIndex, paths: MetaPaths) -> None:
-        self.index = index
+        self.index, self._paths = index, paths
         self.groups = _grouped(index, paths.items)
         self.user_paths = tuple(
             path
             for path in paths.users
-            if half_matrix(index, path, "right").nnz and _first(index, path).nnz
+            if half_matrix(index, path, "right").nnz and index.step_matrix(path.left[0]).nnz
         )
 
     @property
     def items(self) -> int:
         """Number of items."""
         return self.index.count(self.index.item_type)
+
+    @property
+    def declared(self) -> tuple[MetaPath, ...]:
+        """All paths between items, as they are declared."""
+        return self._paths.items
 
     @property
     def paths(self) -> tuple[MetaPath, ...]:
@@ -165,32 +168,78 @@ class PathSim:
         trips = self.round_trips
         return combine(self.counts(rows), trips[rows][:, None], trips[None, :])
 
-    def user_similarity(self, user: int) -> Floats:
-        """s(u, y) of a user and every item, of shape (items,), in 0 to 1."""
-        counts, user_trips = np.zeros(self.items), 0.0
-        for path in self.user_paths:
-            walks = _walks_from(self.index, user, path.left)
-            counts += (half_matrix(self.index, path, "right") @ walks.T).toarray().ravel()
-            user_trips += float(walks.data @ walks.data)
-        return combine(counts, np.asarray(user_trips), self.user_round_trips)
+    def user_similarity(
+        self, user: int, items: Codes | None = None, acts: Acts | None = None
+    ) -> Floats:
+        """s(u, y) of a user and some items (default: every one), of shape (items,), in 0 to 1.
+
+        It is that of a graph that has the user's ``acts`` as edges, too: its walks begin with them,
+        and the items that it acted on are reached over itself (decision 34). Codes of new nodes,
+        the user's own among them, go on where the graph's end.
+        """
+        acts, index, chosen = acts or {}, self.index, slice(None) if items is None else items
+        counts, user_trips = np.zeros(self.items)[chosen], 0.0
+        trips = self.user_round_trips.copy() if acts else self.user_round_trips
+        added = np.zeros(self.items)
+        for path in self._paths.users:
+            right, first = half_matrix(index, path, "right"), index.step_matrix(path.left[0])
+            over = self._over_user(path, user, acts)
+            begins = bool(first.nnz or acts.get(path.left[0]))
+            # A path without an instance takes no part, as in the table.
+            if not (begins and (right.nnz or over)):
+                continue
+            if not (first.nnz and right.nnz):
+                trips = trips + round_trips(index, path, "right")
+            walks, middle = self._walks(user, path.left, acts), right.shape[1]
+            counts += (right if items is None else right[items]) @ walks[:middle]
+            # Not a BLAS product, whose threads would wait for each other on a busy machine.
+            user_trips += float(np.einsum("i,i", walks, walks))
+            for reached, more in over:
+                size = min(len(more), len(walks))
+                added[reached] += np.einsum("i,i", more[:size], walks[:size])
+                trips[reached] += np.einsum("i,i", more, more)
+                trips[reached] += 2.0 * (right[reached] @ more[:middle])
+        return combine(counts + added[chosen], np.asarray(user_trips), trips[chosen])
+
+    def _walks(self, user: int, steps: Sequence[Step], acts: Acts) -> Floats:
+        """Numbers of walks from a user along some steps, by code of their end."""
+        here = np.zeros(max(self.index.count("User"), user + 1))
+        here[user] = 1.0
+        for step in steps:
+            matrix = self.index.step_matrix(step)
+            rows = np.flatnonzero(here[: matrix.shape[0]])
+            there = np.asarray(here[rows] @ matrix[rows], dtype=np.float64)
+            codes = np.asarray(acts.get(step, ()), dtype=np.int64)
+            ways = here[user] if step.head_type == "User" else 0.0
+            if step.tail_type == "User":
+                # The step leads back to the user over what it acted on.
+                back = np.asarray(acts.get(step.inverse, ()), dtype=np.int64)
+                codes, ways = np.array([user]), here[back[back < len(here)]].sum()
+            if len(codes) and ways:
+                longest = max(len(there), int(codes.max()) + 1)
+                there = np.pad(there, (0, longest - len(there)))
+                np.add.at(there, codes, ways)
+            here = there
+        return here
+
+    def _over_user(self, path: MetaPath, user: int, acts: Acts) -> list[tuple[Codes, Floats]]:
+        """Walks of items over the user that the graph lacks: items, and numbers by their ends."""
+        first, onward = path.right[0], path.right[1:]
+        if not acts or first.tail_type != "User":
+            return []
+        new = np.asarray(acts.get(first.inverse, ()), dtype=np.int64)
+        every = self._walks(user, onward, acts)
+        more = every.copy()
+        before = self._walks(user, onward, {})
+        more[: len(before)] -= before
+        old = self.index.neighbours(first.inverse, user)
+        return [(i, w) for i, w in ((new, every), (old, more)) if len(i) and w.any()]
 
     def warm(self) -> None:
         """Make every matrix that is made on first use, before threads share this object."""
         for group in self.groups:
-            group.warm()
-        _ = self.round_trips
-
-
-def _walks_from(index: GraphIndex, start: int, steps: Sequence[Step]) -> sparse.csr_array:
-    """Counts of walks from one node, of shape (1, ends): never a users × users matrix."""
-    row = index.step_matrix(steps[0])[[start], :]
-    for step in steps[1:]:
-        row = row @ index.step_matrix(step)
-    return sparse.csr_array(row)
-
-
-def _first(index: GraphIndex, path: MetaPath) -> sparse.csr_array:
-    return index.step_matrix(path.left[0])
+            _ = group.dense, group._right_t
+        _ = self.round_trips, self.user_round_trips
 
 
 def _grouped(index: GraphIndex, paths: Sequence[MetaPath]) -> tuple[_Group, ...]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from queue import SimpleQueue
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,8 @@ import polars as pl
 from pipelines.config import GraphSettings
 from pipelines.errors import ContractError
 from pipelines.graph._index import GraphIndex
-from pipelines.graph._metapaths import MetaPath, MetaPaths, load_metapaths
 from pipelines.graph._pathsim import Codes, Floats, PathSim, combine
-from pipelines.graph._schema import load_schema
+from pipelines.graph._schema import MetaPath, MetaPaths, load_metapaths, load_schema
 from pipelines.progress import advance
 
 _COLUMNS = (
@@ -47,6 +45,101 @@ _BLOCK_BYTES, _BLOCK_ROWS = 128 * 2**20, 256
 #: Neighbours of an item in the table, and raters of an item that are counted at most.
 TOP_K = 50
 RATERS_PER_ITEM = 5_000
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Unit vectors by item; zero rows for items without one."""
+
+    ids: pl.Series
+    rows: npt.NDArray[np.float32]
+    embedded: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, embeddings: pl.DataFrame | None) -> Vectors:
+        """Vectors of a table ``item_id, vector``; none without one."""
+        if embeddings is None or not embeddings.height:
+            none = np.zeros((0, 1), dtype=np.float32)
+            return cls(pl.Series("id", [], dtype=pl.String), none, np.zeros(0, dtype=np.bool_))
+        lengths = embeddings["vector"].list.len().unique().sort()
+        if len(lengths) != 1:
+            raise ContractError(
+                f"vectors have different lengths ({', '.join(map(str, lengths))})",
+                where="item_embeddings",
+            )
+        rows = np.asarray(
+            embeddings["vector"].list.to_array(int(lengths[0])).to_numpy(), dtype=np.float32
+        )
+        norms = np.linalg.norm(rows.astype(np.float64), axis=1)
+        # Vectors are unit vectors by contract; dividing costs nothing and makes it a cosine.
+        lengths_or_one = np.where(norms > 0, norms, 1.0).astype(np.float32)
+        unit: npt.NDArray[np.float32] = np.divide(rows, lengths_or_one[:, None], dtype=np.float32)
+        return cls(embeddings["item_id"].alias("id"), unit, norms > 0)
+
+    def aligned(self, ids: pl.Series) -> Vectors:
+        """The vectors in the order of `ids`."""
+        place = ids.to_frame("id").join(
+            self.ids.to_frame("id").with_row_index("at"), on="id", how="left", maintain_order="left"
+        )["at"]
+        present = place.is_not_null().to_numpy()
+        rows = np.zeros((len(ids), self.rows.shape[1]), dtype=np.float32)
+        embedded = np.zeros(len(ids), dtype=np.bool_)
+        at = place.drop_nulls().to_numpy()
+        rows[present], embedded[present] = self.rows[at], self.embedded[at]
+        return Vectors(ids, rows, embedded)
+
+    def exact(self, left: Codes, right: Codes) -> Floats:
+        """Cosines of pairs; each depends on its two vectors only, unlike a matrix product."""
+        out = np.empty(len(left))
+        for start in range(0, len(left), _PAIRS):
+            pairs = slice(start, start + _PAIRS)
+            np.einsum(
+                "ij,ij->i",
+                self.rows[left[pairs]],
+                self.rows[right[pairs]],
+                dtype=np.float64,
+                out=out[pairs],
+            )
+        return out
+
+
+@dataclass(frozen=True)
+class ItemScores:
+    """Scores between items, without a user: paths and vectors."""
+
+    sim: PathSim
+    vectors: Vectors
+    settings: GraphSettings
+
+    def rows_that_fit(self, budget: int) -> int:
+        """Rows whose arrays fit so many bytes (count)."""
+        per_row = max(1, self.sim.items) * (8 * (len(self.sim.groups) + 2) + 4 + 2)
+        return int(np.clip(budget // per_row, 1, _BLOCK_ROWS))
+
+    def of(self, rows: Codes) -> tuple[Floats, Floats, Floats, npt.NDArray[np.bool_]]:
+        """Path instances by group and together, scores, and which items may be neighbours.
+
+        Of shape (groups, rows, items) and (rows, items). Scores have cosines in single precision:
+        they select :func:`candidates`, whose exact scores decide.
+        """
+        by_group = self.sim.group_counts(rows)
+        trips, counts = self.sim.round_trips, self.sim.total(by_group)
+        scores = combine(counts, trips[rows][:, None], trips[None, :])
+        scores *= self.settings.alpha
+        joined = counts > 0
+        embedded, weight = self.vectors.embedded, np.float32(self.settings.embedding_weight)
+        if weight and embedded.any():
+            scores += (self.vectors.rows[rows] * weight) @ self.vectors.rows.T
+            joined |= embedded[rows, None] & embedded[None, :]
+        joined[np.arange(len(rows)), rows] = False
+        return by_group, counts, scores, joined
+
+    def exact(self, query: Codes, other: Codes, counts: Floats) -> tuple[Floats, Floats]:
+        """s(x, y) of pairs with these path instances, and cosines, NaN where there is none."""
+        trips, embedded = self.sim.round_trips, self.vectors.embedded
+        cosine = np.clip(self.vectors.exact(query, other), -1.0, 1.0)
+        cosine[~(embedded[query] & embedded[other])] = np.nan
+        return combine(counts, trips[query], trips[other]), cosine
 
 
 class SimilarItems:
@@ -81,18 +174,18 @@ class SimilarItems:
         top_k: int = TOP_K,
         raters_per_item: int = RATERS_PER_ITEM,
     ) -> None:
-        vectors = _Vectors.of(embeddings)
+        vectors = Vectors.of(embeddings)
         item_type = load_schema(domain).item_type
         index = GraphIndex.from_triples(
             triples, domain, nodes={item_type: vectors.ids}, raters=raters_per_item
         )
-        chosen = paths or load_metapaths(domain)
-        aligned = vectors.aligned(index.ids(item_type))
-        self._job = _Job(PathSim(index, chosen), aligned, settings, top_k)
+        sim = PathSim(index, paths or load_metapaths(domain))
+        self._scores = ItemScores(sim, vectors.aligned(index.ids(item_type)), settings)
+        self._top_k = top_k
 
     def __len__(self) -> int:
         """Items (count)."""
-        return self._job.sim.items
+        return self._scores.sim.items
 
     def rows(
         self,
@@ -105,202 +198,50 @@ class SimilarItems:
         """Rows of the items from one up to another (None: the last), in ascending order of ids.
 
         ``block`` items are worked on at once (default: as many as fit 128 MiB per thread),
-        ``threads`` blocks at the same time; ``progress`` is called with the number of the item that
-        is done and that of the end. Frames of the `item_similarity` contract, in its order, one per
-        block; there may be empty ones.
+        ``threads`` blocks at the same time. Frames of the `item_similarity` contract, in its order,
+        one per block; there may be empty ones.
         """
         last = len(self) if end is None else min(end, len(self))
-        yield from _blocks(self._job, first, last, block, max(1, threads))
+        size = block or self._scores.rows_that_fit(_BLOCK_BYTES)
+        self._scores.sim.warm()
+        starts = iter(range(first, last, size))
+        with ThreadPoolExecutor(max(1, threads)) as pool:
+            while some := list(islice(starts, max(1, threads))):
+                ends = [min(start + size, last) for start in some]
+                for stop, frame in zip(ends, pool.map(self._block, some, ends), strict=True):
+                    advance("similar items", stop, last)
+                    yield frame
 
-
-def item_similarity(
-    triples: pl.DataFrame | pl.LazyFrame,
-    embeddings: pl.DataFrame | None,
-    settings: GraphSettings,
-    *,
-    block: int | None = None,
-    threads: int = 1,
-    **options: Any,
-) -> Iterator[pl.DataFrame]:
-    """The most similar items of all items; ``options`` are those of :class:`SimilarItems`."""
-    similar = SimilarItems(triples, embeddings, settings, **options)
-    yield from similar.rows(block=block, threads=threads)
-
-
-def _blocks(
-    job: _Job,
-    first: int,
-    last: int,
-    block: int | None,
-    threads: int,
-) -> Iterator[pl.DataFrame]:
-    total = job.sim.items
-    size = block or job.rows_that_fit(_BLOCK_BYTES)
-    job.sim.warm()
-    spaces: SimpleQueue[_Space] = SimpleQueue()
-    for _ in range(threads):
-        spaces.put(_Space(len(job.sim.groups), min(size, total), total))
-
-    def work(start: int, end: int) -> pl.DataFrame:
-        space = spaces.get()
-        try:
-            return job.run(start, end, space)
-        finally:
-            spaces.put(space)
-
-    ends = ((start, min(start + size, last)) for start in range(first, last, size))
-    if threads == 1:
-        for start, end in ends:
-            frame = work(start, end)
-            advance("similar items", end, last)
-            yield frame
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[tuple[int, Future[pl.DataFrame]]] = deque()
-        for start, end in ends:
-            waiting.append((end, pool.submit(work, start, end)))
-            if len(waiting) > threads:
-                yield _next(waiting, last)
-        while waiting:
-            yield _next(waiting, last)
-
-
-def _next(
-    waiting: deque[tuple[int, Future[pl.DataFrame]]],
-    total: int,
-) -> pl.DataFrame:
-    end, future = waiting.popleft()
-    frame = future.result()
-    advance("similar items", end, total)
-    return frame
-
-
-class _Space:
-    """Arrays of one block, used again by the next: fresh pages cost more than the sums."""
-
-    def __init__(self, groups: int, rows: int, items: int) -> None:
-        self.by_group = np.empty((groups, rows, items))
-        self.counts = np.empty((rows, items))
-        self.scores = np.empty((rows, items))
-        self.cosine = np.empty((rows, items), dtype=np.float32)
-        self.joined = np.empty((rows, items), dtype=np.bool_)
-
-
-@dataclass(frozen=True)
-class _Vectors:
-    """Unit vectors by item; zero rows for items without one."""
-
-    ids: pl.Series
-    rows: npt.NDArray[np.float32]
-    embedded: npt.NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, embeddings: pl.DataFrame | None) -> _Vectors:
-        if embeddings is None or not embeddings.height:
-            none = np.zeros((0, 1), dtype=np.float32)
-            return cls(pl.Series("id", [], dtype=pl.String), none, np.zeros(0, dtype=np.bool_))
-        lengths = embeddings["vector"].list.len().unique()
-        if len(lengths) != 1:
-            raise ContractError(
-                f"vectors have {len(lengths)} different lengths", where="item_embeddings"
-            )
-        rows = np.asarray(
-            embeddings["vector"].list.to_array(int(lengths[0])).to_numpy(), dtype=np.float32
-        )
-        norms = np.linalg.norm(rows.astype(np.float64), axis=1)
-        # Vectors are unit vectors by contract; dividing costs nothing and makes it a cosine.
-        lengths_or_one = np.where(norms > 0, norms, 1.0).astype(np.float32)
-        unit: npt.NDArray[np.float32] = np.divide(rows, lengths_or_one[:, None], dtype=np.float32)
-        return cls(embeddings["item_id"].alias("id"), unit, norms > 0)
-
-    def aligned(self, ids: pl.Series) -> _Vectors:
-        """The vectors in the order of `ids`."""
-        place = ids.to_frame("id").join(
-            self.ids.to_frame("id").with_row_index("at"), on="id", how="left", maintain_order="left"
-        )["at"]
-        present = place.is_not_null().to_numpy()
-        rows = np.zeros((len(ids), self.rows.shape[1]), dtype=np.float32)
-        embedded = np.zeros(len(ids), dtype=np.bool_)
-        at = place.drop_nulls().to_numpy()
-        rows[present], embedded[present] = self.rows[at], self.embedded[at]
-        return _Vectors(ids, rows, embedded)
-
-    def exact(self, left: Codes, right: Codes) -> Floats:
-        """Cosines of pairs; each depends on its two vectors only, unlike a matrix product."""
-        out = np.empty(len(left))
-        for start in range(0, len(left), _PAIRS):
-            pairs = slice(start, start + _PAIRS)
-            np.einsum(
-                "ij,ij->i",
-                self.rows[left[pairs]],
-                self.rows[right[pairs]],
-                dtype=np.float64,
-                out=out[pairs],
-            )
-        return out
-
-
-@dataclass(frozen=True)
-class _Job:
-    sim: PathSim
-    vectors: _Vectors
-    settings: GraphSettings
-    top_k: int
-
-    def rows_that_fit(self, budget: int) -> int:
-        """Rows that fit a workspace of that many bytes (count)."""
-        per_row = max(1, self.sim.items) * (8 * (len(self.sim.groups) + 2) + 4 + 2)
-        return int(np.clip(budget // per_row, 1, _BLOCK_ROWS))
-
-    def run(self, start: int, end: int, space: _Space) -> pl.DataFrame:
+    def _block(self, start: int, end: int) -> pl.DataFrame:
         """Rows of the items with codes from `start` to `end`."""
-        rows, size = np.arange(start, end, dtype=np.int64), end - start
-        by_group = self.sim.group_counts(rows, space.by_group[:, :size])
-        trips = self.sim.round_trips
-        counts = self.sim.total(by_group, space.counts[:size])
-        scores = combine(counts, trips[rows][:, None], trips[None, :], space.scores[:size])
-        scores *= self.settings.alpha
-        joined = np.greater(counts, 0, out=space.joined[:size])
-        embedded, weight = self.vectors.embedded, np.float32(self.settings.embedding_weight)
-        if weight and embedded.any():
-            cosine = space.cosine[:size]
-            np.matmul(self.vectors.rows[start:end] * weight, self.vectors.rows.T, out=cosine)
-            scores += cosine
-            joined |= embedded[start:end, None] & embedded[None, :]
-        joined[np.arange(size), rows] = False
-        np.logical_not(joined, out=joined)
-        scores[joined] = -np.inf
-        at, neighbour = _candidates(scores, self.top_k)
-        return self._frame(rows, at, neighbour, counts[at, neighbour], by_group[:, at, neighbour])
-
-    def _frame(
-        self, rows: Codes, at: Codes, neighbour: Codes, counts: Floats, by_group: Floats
-    ) -> pl.DataFrame:
-        query, trips, embedded = rows[at], self.sim.round_trips, self.vectors.embedded
-        pathsim = combine(counts, trips[query], trips[neighbour])
-        cosine = np.clip(self.vectors.exact(query, neighbour), -1.0, 1.0)
-        cosine[~(embedded[query] & embedded[neighbour])] = np.nan
-        score = self.settings.alpha * pathsim
-        score += self.settings.embedding_weight * np.nan_to_num(cosine)
-        ids = self.sim.index.ids(self.sim.index.item_type)
-        names, numbers = self._named(by_group)
+        scores, sim, settings = self._scores, self._scores.sim, self._scores.settings
+        rows = np.arange(start, end, dtype=np.int64)
+        by_group, counts, totals, joined = scores.of(rows)
+        totals[~joined] = -np.inf
+        at, neighbour = candidates(totals, self._top_k)
+        instances = counts[at, neighbour]
+        pathsim, cosine = scores.exact(rows[at], neighbour, instances)
+        score = settings.alpha * pathsim
+        score += settings.embedding_weight * np.nan_to_num(cosine)
+        ids = sim.index.ids(sim.index.item_type)
+        names, numbers = self._named(by_group[:, at, neighbour])
         # Ids ascend with codes, so ordering by code is ordering by id.
         frame = pl.DataFrame(
             {
-                "query": query,
+                "query": rows[at],
                 "other": neighbour,
-                "score": _rounded(score),
-                "pathsim": _rounded(pathsim),
-                "cosine": pl.Series(_rounded(cosine), dtype=pl.Float64).fill_nan(None),
-                "instances": counts.astype(np.int64),
+                "score": rounded(score),
+                "pathsim": rounded(pathsim),
+                "cosine": pl.Series(rounded(cosine), dtype=pl.Float64).fill_nan(None),
+                "instances": instances.astype(np.int64),
                 "paths": names,
                 "path_counts": numbers,
             }
         ).sort("query", "score", "other", descending=[False, True, False])
         frame = frame.with_columns(
             rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("query")
-        ).filter(pl.col("rank") <= self.top_k)
-        sampled = pl.col("item_id", "neighbour_id").is_in(list(self.sim.index.sampled))
+        ).filter(pl.col("rank") <= self._top_k)
+        sampled = pl.col("item_id", "neighbour_id").is_in(list(sim.index.sampled))
         basis = (
             pl.when(pl.col("instances") == 0)
             .then(pl.lit("embedding"))
@@ -321,7 +262,7 @@ class _Job:
         pairs = by_group.shape[1]
         paths: list[MetaPath] = []
         columns: list[Floats] = []
-        for group, counts in zip(self.sim.groups, by_group, strict=True):
+        for group, counts in zip(self._scores.sim.groups, by_group, strict=True):
             paths += group.paths
             columns += [counts] * len(group.paths)
         if not (pairs and paths):
@@ -356,7 +297,21 @@ class _Job:
         return lists["paths"], lists["path_counts"]
 
 
-def _candidates(scores: Floats, k: int) -> tuple[Codes, Codes]:
+def item_similarity(
+    triples: pl.DataFrame | pl.LazyFrame,
+    embeddings: pl.DataFrame | None,
+    settings: GraphSettings,
+    *,
+    block: int | None = None,
+    threads: int = 1,
+    **options: Any,
+) -> Iterator[pl.DataFrame]:
+    """The most similar items of all items; ``options`` are those of :class:`SimilarItems`."""
+    similar = SimilarItems(triples, embeddings, settings, **options)
+    yield from similar.rows(block=block, threads=threads)
+
+
+def candidates(scores: Floats, k: int) -> tuple[Codes, Codes]:
     """Row numbers and codes of all that may be among the first `k` of their rows."""
     if scores.shape[1] > k:
         kth = np.partition(scores, scores.shape[1] - k, axis=1)[:, scores.shape[1] - k]
@@ -366,6 +321,7 @@ def _candidates(scores: Floats, k: int) -> tuple[Codes, Codes]:
     return at, neighbour
 
 
-def _rounded(values: Floats) -> Floats:
+def rounded(values: Floats) -> Floats:
+    """Values as they are published."""
     # Adding zero turns -0.0 into 0.0, which sorts and prints the same everywhere.
     return np.round(values, _DECIMALS) + 0.0

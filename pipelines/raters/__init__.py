@@ -6,20 +6,22 @@ Importing this loads no torch.
 """
 
 from pipelines.prompts import scale_report
-from pipelines.raters._cohort import CohortScores, Part, ScorePart, Scores
-from pipelines.raters._ensemble import EnsembleBatch, EnsembleRater, at_temperature, total_variation
-from pipelines.raters._exposure import ExposureModel, fit_exposure, judge_exposure
-from pipelines.raters._facts import (
+from pipelines.raters._ensemble import EnsembleRater, at_temperature, total_variation
+from pipelines.raters._exposure import fit_exposure, judge_exposure
+from pipelines.raters._plan import pairs_each, plan_choice_sets, plan_pairs, planned_sets
+from pipelines.raters._registry import calibration_file, needs_of, open_rater
+from pipelines.raters._replay import ReplayRater
+from pipelines.raters._scoring import (
+    CohortScores,
+    Part,
+    ScorePart,
     example_pairs,
     models_of,
     persona_readings,
     prompt_examples,
+    score_pairs,
     scoring_facts,
 )
-from pipelines.raters._plan import pairs_each, plan_choice_sets, plan_pairs, planned_sets
-from pipelines.raters._registry import calibration_file, needs_of, open_rater
-from pipelines.raters._replay import ReplayRater
-from pipelines.raters._score import score_pairs
 from pipelines.raters._surrogate import (
     KINDS,
     BoundSurrogate,
@@ -51,22 +53,13 @@ from pipelines.raters.protocol import (
 from pipelines.raters.report import (
     BASELINES,
     BIAS,
-    CONTEXT,
     MIN_PERSONAS,
     MIN_RATINGS,
     MIN_USERS,
     POPULATION_FIGURES,
-    Calibration,
-    HeldOut,
-    PopulationReport,
-    Predictions,
-    RaterReport,
     choice_set_figures,
     consistency,
     consistency_markdown,
-    evaluate,
-    fit_calibration,
-    paired_difference,
     persona_rows,
     population_markdown,
     population_pictures,
@@ -74,14 +67,12 @@ from pipelines.raters.report import (
     population_rows,
     quality_summary,
     rater_report,
-    reliability,
     reliability_plot,
     similarity,
     whole_report,
 )
 from pipelines.raters.statistical import (
     EFFECTS,
-    ChoiceSets,
     FacetRater,
     LiveStatistical,
     MeanRater,
@@ -95,7 +86,7 @@ from pipelines.raters.statistical import (
     fit_statistical,
     source_scale,
 )
-from pipelines.scales import SCALES, RatingScale, rescale, scale_named, to_answers
+from pipelines.scales import SCALES, rescale, scale_named, to_answers
 
 #: Bumped whenever the same tables and settings give other scores.
 CODE_VERSION = "13"
@@ -104,7 +95,6 @@ __all__ = [
     "BASELINES",
     "BIAS",
     "CODE_VERSION",
-    "CONTEXT",
     "EFFECTS",
     "FITTED_RATERS",
     "KINDS",
@@ -116,30 +106,20 @@ __all__ = [
     "SCALES",
     "BoundRater",
     "BoundSurrogate",
-    "Calibration",
-    "ChoiceSets",
     "CohortScores",
-    "EnsembleBatch",
     "EnsembleRater",
-    "ExposureModel",
     "FacetRater",
-    "HeldOut",
     "LLMRater",
     "ListwiseRater",
     "LiveStatistical",
     "MeanRater",
     "Memory",
     "Part",
-    "PopulationReport",
-    "Predictions",
     "RandomRater",
     "Rater",
-    "RaterReport",
     "RatingBatch",
-    "RatingScale",
     "ReplayRater",
     "ScorePart",
-    "Scores",
     "Settled",
     "Side",
     "StatisticalRater",
@@ -156,10 +136,8 @@ __all__ = [
     "consistency",
     "consistency_markdown",
     "cuts_of",
-    "evaluate",
     "example_pairs",
     "facts_of",
-    "fit_calibration",
     "fit_exposure",
     "fit_rater",
     "fit_statistical",
@@ -172,7 +150,6 @@ __all__ = [
     "needs_of",
     "open_rater",
     "ordinal",
-    "paired_difference",
     "pairs_each",
     "persona_readings",
     "persona_rows",
@@ -186,7 +163,6 @@ __all__ = [
     "prompt_examples",
     "quality_summary",
     "rater_report",
-    "reliability",
     "reliability_plot",
     "rescale",
     "scale_named",

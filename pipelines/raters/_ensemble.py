@@ -9,20 +9,19 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from pipelines.errors import ConfigError
 from pipelines.raters.protocol import (
     OK,
     Floats,
+    Ints,
     Rater,
     RatingBatch,
-    all_pairs,
+    TableRater,
     asks_model,
     for_personas,
 )
-from pipelines.scales import RatingScale
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class EnsembleBatch(RatingBatch):
     spread: Floats | None = None
 
 
-class EnsembleRater:
+class EnsembleRater(TableRater):
     """Averages the distributions of its members (BIEL averages two models, section 4).
 
     The members, at least two, are on one scale and have different names (else ConfigError). A pair
@@ -58,8 +57,6 @@ class EnsembleRater:
     """
 
     name = "ensemble"
-    needs = ()
-    uses = ()
 
     def __init__(self, raters: Sequence[Rater]) -> None:
         if len(raters) < 2:
@@ -74,45 +71,31 @@ class EnsembleRater:
             raise ConfigError(
                 "raters of an ensemble need names that differ", where=", ".join(names)
             )
-        self._raters = tuple(raters)
+        #: Members.
+        self.raters = tuple(raters)
+        self.scale = raters[0].scale
         #: Pairs rated, and sums of total variations and spreads over them; copies share it.
         self.disagreement = np.zeros(3)
 
     @property
-    def scale(self) -> RatingScale:
-        """The scale of its answers."""
-        return self._raters[0].scale
-
-    @property
     def language_model(self) -> bool:
         """True if a member asks a language model."""
-        return any(getattr(r, "language_model", asks_model(r.name)) for r in self._raters)
+        return any(getattr(r, "language_model", asks_model(r.name)) for r in self.raters)
 
     def for_personas(self, persona_embeddings: pl.DataFrame) -> EnsembleRater:
         """Its members with the vectors of other personas; its counts go on."""
         ensemble = copy(self)
-        ensemble._raters = tuple(for_personas(rater, persona_embeddings) for rater in self._raters)
+        ensemble.raters = tuple(for_personas(rater, persona_embeddings) for rater in self.raters)
         return ensemble
 
-    @property
-    def raters(self) -> tuple[Rater, ...]:
-        """Its members."""
-        return self._raters
-
-    def rate(
-        self,
-        personas: pl.DataFrame,
-        items: pl.DataFrame,
-        histories: pl.DataFrame | None = None,
-        *,
-        pairs: npt.NDArray[np.integer[Any]] | None = None,
+    def rate_pairs(
+        self, personas: pl.DataFrame, items: pl.DataFrame, past: pl.DataFrame | None, pairs: Ints
     ) -> EnsembleBatch:
-        """Mean distributions with their disagreement; see :class:`pipelines.raters.Rater`."""
-        pairs = all_pairs(personas.height, items.height) if pairs is None else pairs
-        batches = [rater.rate(personas, items, histories, pairs=pairs) for rater in self._raters]
+        """Mean distributions with their disagreement."""
+        batches = [rater.rate(personas, items, past, pairs=pairs) for rater in self.raters]
         status = [OK] * len(pairs)
         notes: list[list[str]] = [[] for _ in range(len(pairs))]
-        for rater, batch in zip(self._raters, batches, strict=True):
+        for rater, batch in zip(self.raters, batches, strict=True):
             remarks = batch.notes or [None] * len(pairs)
             for row, (state, note) in enumerate(zip(batch.status, remarks, strict=True)):
                 if state != OK and status[row] == OK:
@@ -142,22 +125,21 @@ class EnsembleRater:
         """Members and their mean disagreement over the pairs rated so far."""
         rated, *sums = self.disagreement.tolist()
         means = [total / rated if rated else None for total in sums]
-        return {
-            "rater": self.name,
-            "scale": self.scale.name,
-            "fitted": {rater.name: rater.metadata()["fitted"] for rater in self._raters},
-            "by_hand": {"weights": "equal"},
-            "members": {rater.name: rater.metadata() for rater in self._raters},
-            "disagreement": {
+        members = {rater.name: rater.metadata() for rater in self.raters}
+        return self.described(
+            {name: member["fitted"] for name, member in members.items()},
+            {"weights": "equal"},
+            members=members,
+            disagreement={
                 "pairs": int(rated),
                 "mean_total_variation": means[0],
                 "mean_spread": means[1],
             },
-        }
+        )
 
     def close(self) -> None:
         """Close the members that can be closed."""
-        for rater in self._raters:
+        for rater in self.raters:
             close = getattr(rater, "close", None)
             if close is not None:
                 close()

@@ -22,7 +22,7 @@ from pipelines.raters._replay import ReplayRater
 from pipelines.raters._surrogate import SurrogateModel, SurrogateRater, find_surrogate
 from pipelines.raters.llm import ListwiseRater, LLMRater
 from pipelines.raters.protocol import Rater
-from pipelines.raters.report import Calibration, read_calibration
+from pipelines.raters.report import read_calibration
 from pipelines.raters.statistical import (
     FacetRater,
     RandomRater,
@@ -36,7 +36,14 @@ from pipelines.seams import RATERS
 
 #: Name of the calibration beside a model's files.
 CALIBRATION = "calibration.json"
-_FITTED_ON = ("item_stats", "interactions", "splits", "item_embeddings", "persona_embeddings")
+_FITTED_ON = (
+    "items",
+    "item_stats",
+    "interactions",
+    "splits",
+    "item_embeddings",
+    "persona_embeddings",
+)
 
 Frame = pl.DataFrame | pl.LazyFrame
 
@@ -98,41 +105,17 @@ def open_rater(
                 where=f"scoring.rater {kind}",
                 hint="give these tables of the domain",
             )
-        if kind == "random":
-            return RandomRater(scale_named(scoring.scale))
-        if kind == "replay":
-            return ReplayRater(available["preference_scores"], rater=scoring.replay)
         if kind == "surrogate":
             snapshot = find_surrogate(settings.runtime.home, domain, settings.surrogate.snapshot)
             used = {t: rows for t, rows in available.items() if t in SurrogateRater.uses}
             return SurrogateRater(SurrogateModel.load(snapshot.path), **used)
-        if kind in ("facets", "text", "words"):
-            return _of_products(kind, available, scoring)
-        if kind not in ("llm", "listwise"):
-            fitted_on: dict[str, Any] = {table: available.get(table) for table in _FITTED_ON}
-            return fit_rater(
-                kind,
-                scale=scoring.scale,
-                seed=scoring.seed,
-                taste=scoring.taste,
-                items=items,
-                **fitted_on,
-            )
-        asking = partial(
-            _listwise
-            if kind == "listwise"
-            else partial(_llm, calibration=_calibration(settings, scoring, chosen)),
-            scoring=scoring,
-            serving=settings.serving,
-            tables=available,
-            domain=domain,
-            store=store,
-            name=name,
-        )
-        if engine is not None:
-            return asking(engine, tokenizer)
-        with closing_on_error(load(chosen, settings.serving)) as loaded:
-            return asking(loaded, model_tokenizer(chosen, settings.serving))
+        if kind in ("llm", "listwise"):
+            asking = partial(_model_rater, kind, settings, scoring, available, domain, store, name)
+            if engine is not None:
+                return asking(engine, tokenizer, chosen)
+            with closing_on_error(load(chosen, settings.serving)) as loaded:
+                return asking(loaded, model_tokenizer(chosen, settings.serving), chosen)
+        return _statistical(kind, scoring, available)
 
     if scoring.rater != "ensemble":
         return single(scoring.rater, settings.engine)
@@ -148,6 +131,70 @@ def open_rater(
             if isinstance(rater, LLMRater | ListwiseRater):
                 rater.release()
         raise
+
+
+def _statistical(kind: str, scoring: ScoringSettings, tables: Mapping[str, Any]) -> Rater:
+    """A rater without a language model."""
+    scale, sets = scale_named(scoring.scale), tables.get("choice_set_items")
+    if kind == "random":
+        return RandomRater(scale)
+    if kind == "replay":
+        return ReplayRater(tables["preference_scores"], rater=scoring.replay)
+    if kind == "facets":
+        return FacetRater(sets, tables["facets"], scale, seed=scoring.seed)
+    if kind == "words":
+        return WordsRater(sets, tables["facets"], tables["items"], scale)
+    if kind == "text":
+        return TextRater(sets, tables["item_embeddings"], tables["persona_embeddings"], scale)
+    learned = {table: tables.get(table) for table in _FITTED_ON}
+    return fit_rater(kind, scale=scale, seed=scoring.seed, taste=scoring.taste, **learned)
+
+
+def _model_rater(
+    kind: str,
+    settings: Settings,
+    scoring: ScoringSettings,
+    tables: Mapping[str, Any],
+    domain: str,
+    store: AnswerStore | None,
+    name: str | None,
+    engine: Engine,
+    tokenizer: Any,
+    chosen: EngineSettings,
+) -> LLMRater | ListwiseRater:
+    """A rater that asks `engine`, which the settings `chosen` open."""
+    from pipelines.llm.engines.chat import read_template
+
+    options: dict[str, Any] = {
+        "store": store,
+        "serving": settings.serving,
+        "system": scoring.system,
+        "system_role": scoring.system_role,
+        "catalogue": tables["items"],
+        "tokenizer": tokenizer,
+        "chat_template": read_template(settings.serving.chat_template),
+        "name": name,
+    }
+    scale = scale_named(scoring.scale)
+    if kind == "listwise":
+        sets = tables["choice_set_items"]
+        return ListwiseRater(engine, scale, choice_set_items=sets, seed=scoring.seed, **options)
+    file = _calibration_file(settings, scoring, chosen)
+    interactions = tables.get("interactions")
+    return LLMRater(
+        engine,
+        scale,
+        domain=domain,
+        shots=scoring.shots,
+        layout=scoring.layout,
+        question=scoring.question,
+        history=scoring.history,
+        # Means whose scale is unknown are not shown.
+        item_stats=None if interactions is None else tables.get("item_stats"),
+        source=SCALES["0.5-5"] if interactions is None else source_scale(interactions),
+        calibration=None if file is None else read_calibration(file, scoring.scale),
+        **options,
+    )
 
 
 def calibration_file(settings: Settings, scoring: ScoringSettings) -> Path | None:
@@ -171,13 +218,6 @@ def _calibration_file(
     return checkpoint.folder / CALIBRATION
 
 
-def _calibration(
-    settings: Settings, scoring: ScoringSettings, engine: EngineSettings
-) -> Calibration | None:
-    file = _calibration_file(settings, scoring, engine)
-    return None if file is None else read_calibration(file, scoring.scale)
-
-
 def needs_of(name: str, *, optional: bool = True) -> tuple[str, ...]:
     """Tables that a rater reads beside the items that it rates; `optional`: needed or not.
 
@@ -190,80 +230,3 @@ def needs_of(name: str, *, optional: bool = True) -> tuple[str, ...]:
     if name not in RATERS:
         return tuple(inspect.signature(cls).parameters)
     return (*cls.needs, *(cls.uses if optional else ()))
-
-
-def _of_products(kind: str, tables: Mapping[str, Any], scoring: ScoringSettings) -> Rater:
-    """A statistical rater of products in choice sets."""
-    scale, sets = scale_named(scoring.scale), tables["choice_set_items"]
-    if kind == "facets":
-        return FacetRater(sets, tables["facets"], scale, seed=scoring.seed)
-    if kind == "words":
-        return WordsRater(sets, tables["facets"], tables["items"], scale)
-    return TextRater(sets, tables["item_embeddings"], tables["persona_embeddings"], scale)
-
-
-def _listwise(
-    engine: Engine,
-    tokenizer: Any,
-    *,
-    scoring: ScoringSettings,
-    serving: ServingSettings,
-    tables: Mapping[str, Any],
-    domain: str,  # noqa: ARG001 (as of the other model's rater)
-    store: AnswerStore | None,
-    name: str | None,
-) -> ListwiseRater:
-    from pipelines.llm.engines.chat import read_template
-
-    return ListwiseRater(
-        engine,
-        scale_named(scoring.scale),
-        choice_set_items=tables["choice_set_items"],
-        catalogue=tables["items"],
-        store=store,
-        serving=serving,
-        system=scoring.system,
-        system_role=scoring.system_role,
-        seed=scoring.seed,
-        tokenizer=tokenizer,
-        chat_template=read_template(serving.chat_template),
-        name=name,
-    )
-
-
-def _llm(
-    engine: Engine,
-    tokenizer: Any,
-    *,
-    scoring: ScoringSettings,
-    serving: ServingSettings,
-    tables: Mapping[str, Any],
-    domain: str,
-    store: AnswerStore | None,
-    name: str | None,
-    calibration: Calibration | None,
-) -> LLMRater:
-    from pipelines.llm.engines.chat import read_template
-
-    interactions = tables.get("interactions")
-    return LLMRater(
-        engine,
-        scale_named(scoring.scale),
-        domain=domain,
-        store=store,
-        serving=serving,
-        shots=scoring.shots,
-        system=scoring.system,
-        system_role=scoring.system_role,
-        layout=scoring.layout,
-        question=scoring.question,
-        history=scoring.history,
-        catalogue=tables["items"],
-        # Means whose scale is unknown are not shown.
-        item_stats=None if interactions is None else tables.get("item_stats"),
-        tokenizer=tokenizer,
-        chat_template=read_template(serving.chat_template),
-        source=SCALES["0.5-5"] if interactions is None else source_scale(interactions),
-        calibration=calibration,
-        name=name,
-    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from pipelines.errors import ConfigError, ContractError
@@ -15,7 +14,7 @@ from pipelines.raters.protocol import (
     Floats,
     Ints,
     RatingBatch,
-    all_pairs,
+    TableRater,
     asks_model,
 )
 from pipelines.renames import RENAMED
@@ -24,7 +23,7 @@ from pipelines.scales import scale_named
 _KEY = ("persona_id", "item_id")
 
 
-class ReplayRater:
+class ReplayRater(TableRater):
     """Answers from a table of `preference_scores`; needs no model.
 
     Histories are ignored: a stored score stands for the history that it was made with. A pair that
@@ -34,7 +33,6 @@ class ReplayRater:
     """
 
     needs = ("preference_scores",)
-    uses = ()
 
     def __init__(self, scores: pl.DataFrame, *, rater: str | None = None) -> None:
         scores = scores.with_columns(pl.col("rater").replace(RENAMED))
@@ -45,7 +43,9 @@ class ReplayRater:
                 where=f"rater {rater}",
                 hint=f"the table has {', '.join(names) or 'no rows'}",
             )
+        #: Rater of the scores.
         self.of = rater or names[0]
+        self.name = f"replay:{self.of}"
         scores = scores.filter(pl.col("rater") == self.of)
         scales = scores["scale"].unique().sort().to_list()
         if len(scales) != 1:
@@ -75,23 +75,12 @@ class ReplayRater:
         self._version = versions[0] if len(versions) == 1 else None
         self.places = scores.select(_KEY).with_row_index("place")
 
-    @property
-    def name(self) -> str:
-        """``replay:`` and whose scores they are."""
-        return f"replay:{self.of}"
-
-    def rate(
-        self,
-        personas: pl.DataFrame,
-        items: pl.DataFrame,
-        histories: pl.DataFrame | None = None,  # noqa: ARG002 (protocol)
-        *,
-        pairs: npt.NDArray[np.integer[Any]] | None = None,
+    def rate_pairs(
+        self, personas: pl.DataFrame, items: pl.DataFrame, past: pl.DataFrame | None, pairs: Ints
     ) -> RatingBatch:
-        """Stored distributions; see :class:`pipelines.raters.Rater`."""
-        chosen = all_pairs(personas.height, items.height) if pairs is None else pairs
-        who, what = chosen.astype(np.int64).T
-        return self.bind(personas, items).rate(who, what)
+        """Stored distributions."""
+        del past
+        return self.bind(personas, items).rate(*pairs.T)
 
     def bind(self, personas: pl.DataFrame, items: pl.DataFrame) -> _BoundReplay:
         """Its array form: a look-up."""
@@ -119,17 +108,9 @@ class ReplayRater:
 
     def metadata(self) -> dict[str, Any]:
         """Rater of the scores, their number, and the failures among them."""
-        return {
-            "rater": self.name,
-            "scale": self.scale.name,
-            "fitted": {},
-            "by_hand": {},
-            "replayed": {
-                "rater": self.of,
-                "pairs": len(self._status),
-                "failed": sum(status != OK for status in self._status),
-            },
-        }
+        failed = sum(status != OK for status in self._status)
+        replayed = {"rater": self.of, "pairs": len(self._status), "failed": failed}
+        return self.described(replayed=replayed)
 
 
 class _BoundReplay(BoundRater):

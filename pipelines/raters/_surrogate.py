@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ import polars as pl
 from scipy.special import expit
 
 from pipelines.errors import ConfigError, ContractError, IntegrityError, StoreError
-from pipelines.raters.protocol import OK, BoundRater, Floats, Ints, RatingBatch, all_pairs
+from pipelines.raters.protocol import OK, BoundRater, Floats, Ints, RatingBatch, TableRater
 from pipelines.raters.statistical import vector_matrix
 from pipelines.scales import RatingScale, scale_named
 from pipelines.seeding import hash_ids
@@ -210,6 +211,11 @@ class SurrogateModel:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def teacher(self) -> str:
+        """Name of the rater that it was taught by."""
+        return str(self.metadata.get("teacher", {}).get("rater", ""))
+
+    @property
     def rank(self) -> int:
         """Factors (count)."""
         return int(self.items.values.shape[1]) - 1
@@ -310,7 +316,7 @@ def ordinal(cuts: Floats, location: Floats) -> Floats:
     return out
 
 
-class SurrogateRater:
+class SurrogateRater(TableRater):
     """Answers as the teacher of a surrogate would, from facts and text vectors.
 
     A persona or item that was not taught is rated by its facts; one that lacks them has no rating
@@ -318,8 +324,7 @@ class SurrogateRater:
     the domain's tables.
     """
 
-    needs: ClassVar[tuple[str, ...]] = ()
-    uses: ClassVar[tuple[str, ...]] = ("item_stats", "item_embeddings", "persona_embeddings")
+    uses = ("item_stats", "item_embeddings", "persona_embeddings")
     language_model = False
 
     def __init__(
@@ -330,41 +335,22 @@ class SurrogateRater:
         item_embeddings: pl.DataFrame | None = None,
         persona_embeddings: pl.DataFrame | None = None,
     ) -> None:
-        self.model = model
+        self.model, self.scale = model, model.scale
+        self.name = f"surrogate:{model.teacher}"
         self._tables = item_stats, item_embeddings, persona_embeddings
 
     def for_personas(self, persona_embeddings: pl.DataFrame) -> SurrogateRater:
         """The same model with the vectors of other personas."""
-        item_stats, item_embeddings, _ = self._tables
-        return SurrogateRater(
-            self.model,
-            item_stats=item_stats,
-            item_embeddings=item_embeddings,
-            persona_embeddings=persona_embeddings,
-        )
+        rater = copy(self)
+        rater._tables = (*self._tables[:2], persona_embeddings)
+        return rater
 
-    @property
-    def name(self) -> str:
-        """``surrogate:`` and the teacher's name."""
-        return f"surrogate:{self.model.metadata.get('teacher', {}).get('rater', '')}"
-
-    @property
-    def scale(self) -> RatingScale:
-        """The teacher's scale."""
-        return self.model.scale
-
-    def rate(
-        self,
-        personas: pl.DataFrame,
-        items: pl.DataFrame,
-        histories: pl.DataFrame | None = None,
-        *,
-        pairs: npt.NDArray[np.integer[Any]] | None = None,
+    def rate_pairs(
+        self, personas: pl.DataFrame, items: pl.DataFrame, past: pl.DataFrame | None, pairs: Ints
     ) -> RatingBatch:
-        """Rate pairs; see :class:`pipelines.raters.Rater`."""
-        chosen = all_pairs(personas.height, items.height) if pairs is None else pairs
-        who, what = chosen.astype(np.int64).T
-        past, ratings = np.zeros((len(who), 0), np.int64), np.zeros((len(who), 0))
+        """Distributions of the model, after the memories that it learned the effect of."""
+        (who, what), histories = pairs.T, past
+        remembered, ratings = np.zeros((len(who), 0), np.int64), np.zeros((len(who), 0))
         more: list[str] = []
         if histories is not None and histories.height and self.model.memory is not None:
             # Remembered items that are not rated here are known by what was taught of them.
@@ -379,11 +365,11 @@ class SurrogateRater:
             wide = max(len(i) for i, _ in lists.values())
             rows, marks = np.full((personas.height, wide), -1), np.zeros((personas.height, wide))
             for n, name in enumerate(personas["persona_id"]):
-                remembered, given = lists.get(name, ((), ()))
-                rows[n, : len(remembered)] = [place[i] for i in remembered]
+                item_ids, given = lists.get(name, ((), ()))
+                rows[n, : len(item_ids)] = [place[i] for i in item_ids]
                 marks[n, : len(given)] = given
-            past, ratings = rows[who].astype(np.int64), marks[who]
-        return BoundSurrogate(self, personas, items, more).rate(who, what, past, ratings)
+            remembered, ratings = rows[who].astype(np.int64), marks[who]
+        return BoundSurrogate(self, personas, items, more).rate(who, what, remembered, ratings)
 
     def bind(self, personas: pl.DataFrame, items: pl.DataFrame) -> BoundSurrogate:
         """Its array form."""
@@ -402,17 +388,14 @@ class SurrogateRater:
         """Teacher, its counts, and the fidelity on held-out pairs by kind."""
         facts = self.model.metadata
         fidelity = [r for r in facts.get("fidelity", ()) if r["figure"] == "rmse"]
-        return {
-            "rater": self.name,
-            "scale": self.scale.name,
-            "fitted": {"rank": self.model.rank, "histories": self.model.memory is not None},
-            "by_hand": {},
-            "teacher": facts.get("teacher", {}),
-            "fidelity": {
+        return self.described(
+            {"rank": self.model.rank, "histories": self.model.memory is not None},
+            teacher=facts.get("teacher", {}),
+            fidelity={
                 r["kind"]: {k: r[k] for k in ("value", "low", "high", "floor", "pairs")}
                 for r in fidelity
             },
-        }
+        )
 
 
 class BoundSurrogate(BoundRater):
@@ -452,15 +435,14 @@ class BoundSurrogate(BoundRater):
         if len(people) * len(things) <= _TABLE and not more:
             self._table = self._people[:, 1:] @ things[:, 1:].T
             self._table += self._people[:, :1] + things[None, :, 0]
-        teacher = model.metadata.get("teacher", {}).get("rater", "")
         about_memory = (
             "memories count as its answers with histories taught"
             if model.memory
             else "it was taught without histories, and memories change nothing"
         )
         self.note = (
-            f"Ratings are a surrogate's of the rater {teacher} (a small statistical model of its "
-            f"answers, no language model); {about_memory}."
+            f"Ratings are a surrogate's of the rater {model.teacher} (a small statistical model of "
+            f"its answers, no language model); {about_memory}."
         )
 
     def rate(

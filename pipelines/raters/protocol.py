@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ __all__ = [
     "Ints",
     "Rater",
     "RatingBatch",
+    "TableRater",
     "all_pairs",
     "asks_model",
     "bind",
@@ -158,6 +160,45 @@ def all_pairs(personas: int, items: int) -> Ints:
     """
     grid = np.indices((personas, items)).reshape(2, -1)
     return np.ascontiguousarray(grid.T).astype(np.int64)
+
+
+class TableRater(ABC):
+    """Base of raters: fills in the pairs, and states its metadata in the form of the protocol."""
+
+    name: str
+    scale: RatingScale
+    needs: ClassVar[tuple[str, ...]] = ()
+    uses: ClassVar[tuple[str, ...]] = ()
+
+    def rate(
+        self,
+        personas: pl.DataFrame,
+        items: pl.DataFrame,
+        histories: pl.DataFrame | None = None,
+        *,
+        pairs: npt.NDArray[np.integer[Any]] | None = None,
+    ) -> RatingBatch:
+        """Rate pairs of a persona and an item; see :class:`Rater`."""
+        return self.rate_pairs(personas, items, histories, self.pairs_of(personas, items, pairs))
+
+    @abstractmethod
+    def rate_pairs(
+        self, personas: pl.DataFrame, items: pl.DataFrame, past: pl.DataFrame | None, pairs: Ints
+    ) -> RatingBatch:
+        """:meth:`rate` of given pairs, of shape (pairs, 2)."""
+
+    @staticmethod
+    def pairs_of(
+        personas: pl.DataFrame, items: pl.DataFrame, pairs: npt.NDArray[np.integer[Any]] | None
+    ) -> Ints:
+        """The pairs of :meth:`rate`, of shape (pairs, 2); every pair by default."""
+        chosen = all_pairs(personas.height, items.height) if pairs is None else pairs
+        return np.asarray(chosen, np.int64).reshape(-1, 2)
+
+    def described(self, fitted: Any = None, by_hand: Any = None, **more: Any) -> dict[str, Any]:
+        """Metadata of the rater from its fitted values, those set by hand, and others."""
+        head = {"rater": self.name, "scale": self.scale.name}
+        return {**head, "fitted": fitted or {}, "by_hand": by_hand or {}, **more}
 
 
 @runtime_checkable

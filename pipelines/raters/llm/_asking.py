@@ -16,7 +16,7 @@ from pipelines.llm.engines import Answer, Choice, Constraint, Engine, Message, R
 from pipelines.llm.engines.chat import PromptMeasure
 from pipelines.prompts import PromptStyle
 from pipelines.raters.llm._prompting import Cut
-from pipelines.scales import RatingScale
+from pipelines.raters.protocol import TableRater
 
 Pairs = npt.NDArray[np.integer[Any]]
 
@@ -225,12 +225,10 @@ def _note(book: Prompts, place: Place, answer: Answer) -> str | None:
     return "; ".join(part for part in notes if part) or None
 
 
-class ModelRater:
-    """Base of raters that ask a language model: its engine, scale and answer store."""
+class ModelRater(TableRater):
+    """Base of raters that ask a language model: its engine and answer store."""
 
     language_model = True
-    #: Value of the ``rater`` column.
-    name: str
     style: PromptStyle
     _asker: Asker
 
@@ -238,11 +236,6 @@ class ModelRater:
     def engine(self) -> Engine:
         """The model that is asked."""
         return self._asker.engine
-
-    @property
-    def scale(self) -> RatingScale:
-        """The scale of its answers."""
-        return self.style.scale
 
     def release(self) -> None:
         """Release the model; the answer store stays open."""

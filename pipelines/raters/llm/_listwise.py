@@ -26,7 +26,7 @@ from pipelines.prompts import (
 )
 from pipelines.raters.llm._asking import Asker, ModelRater, Pairs
 from pipelines.raters.llm._prompting import Cut
-from pipelines.raters.protocol import OK, Floats, Ints, RatingBatch, all_pairs
+from pipelines.raters.protocol import OK, Floats, Ints, RatingBatch
 from pipelines.raters.statistical import SPREAD, ChoiceSets, around, positions
 from pipelines.scales import RatingScale
 
@@ -74,7 +74,6 @@ class ListwiseRater(ModelRater):
     """
 
     needs = ("choice_set_items",)
-    uses = ()
 
     def __init__(
         self,
@@ -99,6 +98,7 @@ class ListwiseRater(ModelRater):
                 where=f"scale {scale.name}",
                 hint="product_scoring.scale=0-100",
             )
+        self.scale = scale
         self.style = PromptStyle("products", scale, 0, system, False, system_role)
         self.tally = Tally()
         self._seed, self._temperature = seed, temperature
@@ -134,22 +134,18 @@ class ListwiseRater(ModelRater):
         other._seed = self._seed + number
         return other
 
-    def rate(
-        self,
-        personas: pl.DataFrame,
-        items: pl.DataFrame,
-        histories: pl.DataFrame | None = None,  # noqa: ARG002 (protocol)
-        *,
-        pairs: Pairs | None = None,
+    def rate_pairs(
+        self, personas: pl.DataFrame, items: pl.DataFrame, past: pl.DataFrame | None, pairs: Ints
     ) -> RatingBatch:
-        """Distributions around a model's numbers; see :class:`pipelines.raters.Rater`.
+        """Distributions around a model's numbers.
 
         Every set that a product is in is asked about as a whole, whichever of its products are
         among the pairs. A product in no set is `invalid`, with a note.
 
         Raises EngineError if the engine died or failed too often: answers until then are stored.
         """
-        who, what = self._pairs(personas, items, pairs)
+        del past
+        who, what = pairs.T
         entry, code = self._asked(who, items, what)
         codes, answer = np.unique(code, return_inverse=True)
         status = np.full(len(codes), "engine_error", dtype=object)
@@ -170,7 +166,7 @@ class ListwiseRater(ModelRater):
         pairs: Pairs | None = None,
     ) -> Iterator[Request]:
         """Requests of :meth:`rate` in order, before any is repeated shorter."""
-        who, what = self._pairs(personas, items, pairs)
+        who, what = self.pairs_of(personas, items, pairs).T
         codes = np.unique(self._asked(who, items, what)[1])
         for grammar, sampling, set_pairs, _ in self._by_size(codes):
             yield from self._asker.requests(
@@ -179,21 +175,15 @@ class ListwiseRater(ModelRater):
 
     def metadata(self) -> dict[str, Any]:
         """Model, prompt and calls; nothing is fitted."""
-        return {
-            "rater": self.name,
-            "scale": self.scale.name,
-            "fitted": {},
-            "by_hand": {
-                "spread": SPREAD,
-                "temperature": self._temperature,
-                "system": "default" if self.style.system is None else "custom",
-            },
-            "choice_sets": len(self._sets.categories),
-            "engine": asdict(self._asker.engine.identity),
-            "prompt_version": RATING_PROMPT_VERSION,
-            "prompt_sha256": list_prompt_digest(),
-            "calls": self.tally.to_dict(),
-        }
+        system = "default" if self.style.system is None else "custom"
+        return self.described(
+            by_hand={"spread": SPREAD, "temperature": self._temperature, "system": system},
+            choice_sets=len(self._sets.categories),
+            engine=asdict(self._asker.engine.identity),
+            prompt_version=RATING_PROMPT_VERSION,
+            prompt_sha256=list_prompt_digest(),
+            calls=self.tally.to_dict(),
+        )
 
     def shelf(self, number: int, words: int) -> str:
         """Text of a set (its number), with descriptions of so many words."""
@@ -208,14 +198,6 @@ class ListwiseRater(ModelRater):
     def size(self, number: int) -> int:
         """Products of a set (count)."""
         return len(self._shelves[number])
-
-    @staticmethod
-    def _pairs(
-        personas: pl.DataFrame, items: pl.DataFrame, pairs: Pairs | None
-    ) -> tuple[Ints, Ints]:
-        pairs = all_pairs(personas.height, items.height) if pairs is None else pairs
-        who, what = np.asarray(pairs, np.int64).reshape(-1, 2).T
-        return who, what
 
     def _asked(self, who: Ints, items: pl.DataFrame, what: Ints) -> tuple[Ints, Ints]:
         """Row and code (set and persona) of every set of every pair's product."""

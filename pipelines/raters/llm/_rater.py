@@ -188,7 +188,6 @@ class LLMRater(ModelRater):
     ('llm:scripted', [4.75])
     """
 
-    needs = ()
     uses = ("item_stats", "interactions")
 
     def __init__(
@@ -220,6 +219,7 @@ class LLMRater(ModelRater):
         if question != "scale":
             # Questions with two answers are a few lines.
             shots, layout = 0, "plain"
+        self.scale = scale
         self.style = PromptStyle(domain, scale, shots, system, begun, system_role, layout, question)
         self.tally = Tally()
         self._history = history
@@ -251,19 +251,18 @@ class LLMRater(ModelRater):
         # Several threads may ask one live question each; a tally is one run's.
         self._lock = threading.Lock()
 
-    def rate(
+    def rate_pairs(
         self,
         personas: pl.DataFrame,
         items: pl.DataFrame,
-        histories: pl.DataFrame | None = None,
-        *,
-        pairs: Pairs | None = None,
-        met: Sequence[int] | None = None,
+        past: pl.DataFrame | None,
+        pairs: Ints,
+        met: Ints | None = None,
     ) -> RatingBatch:
-        """Distributions read from the model; see :class:`pipelines.raters.Rater`.
+        """Distributions read from the model.
 
-        `met` counts each pair's earlier meetings, where `histories` do not hold everything;
-        default: those in the histories.
+        `met` counts each pair's earlier meetings, where the past ratings do not hold everything;
+        default: those in them.
 
         Raises
         ------
@@ -273,12 +272,10 @@ class LLMRater(ModelRater):
         ContractError
             If a past rating is off its scale.
         """
-        pairs = all_pairs(personas.height, items.height) if pairs is None else pairs
-        book = self._book(personas, items, histories)
+        book = self._book(personas, items, past)
         if met is not None:
-            book.meetings.update(
-                {(int(p), int(i)): int(n) for (p, i), n in zip(pairs, met, strict=True)}
-            )
+            keys = map(tuple, pairs.tolist())
+            book.meetings.update(dict(zip(keys, met.tolist(), strict=True)))
         with self._lock:
             if self.style.question == "scale":
                 answers = self._answers(book, pairs)
@@ -413,29 +410,26 @@ class LLMRater(ModelRater):
     def metadata(self) -> dict[str, Any]:
         """Model, prompt and calls; nothing is fitted."""
         mean_mass = self._mass[0] / self._mass[1] if self._mass[1] else None
-        return {
-            "rater": self.name,
-            "scale": self.scale.name,
-            "fitted": {},
-            "by_hand": {
-                "shots": self.style.shots,
-                "system": "default" if self.style.system is None else "custom",
-                "layout": self.style.layout,
+        style = self.style
+        begin = answer_start(self.scale, style.layout, style.question) if style.begun else None
+        return self.described(
+            by_hand={
+                "shots": style.shots,
+                "system": "default" if style.system is None else "custom",
+                "layout": style.layout,
                 "history": self._history,
-                **({} if self.style.question == "scale" else {"question": self.style.question}),
+                **({} if style.question == "scale" else {"question": style.question}),
             },
-            "engine": asdict(self._asker.engine.identity),
-            "answered_by": self._asker.engine.metadata().get("answered_by", []),
-            "prompt_version": RATING_PROMPT_VERSION,
-            "prompt_sha256": rating_prompt_digest(self.style.layout, self.style.question),
-            "answer_start": answer_start(self.scale, self.style.layout, self.style.question)
-            if self.style.begun
-            else None,
-            "calibrated": self._calibration is not None,
-            "mean_mass": mean_mass,
-            "cut_prompts": self._cut,
-            "calls": self.tally.to_dict(),
-        }
+            engine=asdict(self._asker.engine.identity),
+            answered_by=self._asker.engine.metadata().get("answered_by", []),
+            prompt_version=RATING_PROMPT_VERSION,
+            prompt_sha256=rating_prompt_digest(style.layout, style.question),
+            answer_start=begin,
+            calibrated=self._calibration is not None,
+            mean_mass=mean_mass,
+            cut_prompts=self._cut,
+            calls=self.tally.to_dict(),
+        )
 
     def requests(
         self,
@@ -446,9 +440,9 @@ class LLMRater(ModelRater):
         pairs: Pairs | None = None,
     ) -> Iterator[Request]:
         """Requests of :meth:`rate` in order, before any is repeated shorter."""
-        pairs = all_pairs(personas.height, items.height) if pairs is None else pairs
         book = self._book(personas, items, histories)
-        return self._asker.requests(book, pairs, Choice(self._options), Sampling())
+        chosen = self.pairs_of(personas, items, pairs)
+        return self._asker.requests(book, chosen, Choice(self._options), Sampling())
 
     def bind(self, personas: pl.DataFrame, items: pl.DataFrame) -> BoundRater:
         """Its array form: one call per batch."""
@@ -511,10 +505,6 @@ class _BoundLLM(BoundRater):
         who = self._personas[personas.tolist()].with_columns(
             persona_id=pl.when(copy > 0).then(numbered).otherwise("persona_id")
         )
-        return self._llm.rate(
-            who,
-            self._items,
-            self._histories(who, past, ratings),
-            pairs=np.stack([np.arange(len(personas)), items], axis=1),
-            met=None if met is None else met.tolist(),
-        )
+        pairs = np.stack([np.arange(len(personas)), items], axis=1)
+        histories = self._histories(who, past, ratings)
+        return self._llm.rate_pairs(who, self._items, histories, pairs, met)

@@ -98,21 +98,6 @@ class PopulationReport:
     metadata: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class _Sides:
-    """Ratings of people and of personas: all of them, and those of the same lists."""
-
-    people: Lists
-    personas: Lists
-    same_people: Lists
-    same_personas: Lists
-    #: Person of each list of `people`, persona of each list of `personas`.
-    users: list[str]
-    chosen: pl.DataFrame
-    #: Whether a rating of `people` is held out, of shape (ratings,).
-    held_out: np.ndarray
-
-
 def population_report(
     scores: Table,
     *,
@@ -160,63 +145,16 @@ def population_report(
     ContractError
         If no persona has a score, or no person rated a scored item.
     """
-    scored = scores.lazy().filter(pl.col("status") == OK)
-    scale = _scale_of(scored)
-    ids = scored.select(pl.col("persona_id").unique()).collect(engine="streaming")["persona_id"]
-    people = personas.filter(pl.col("persona_id").is_in(ids.implode())).sort("persona_id")
-    if not people.height:
-        raise ContractError("no persona has a score", where="preference_scores")
-    sides = _sides(scored, people, interactions, splits, rater, scale, seed, draws)
-    rows: dict[str, dict[str, Any]] = {}
-    missing: dict[str, dict[str, str]] = {}
-
-    def add(name: str, figure: Drawn, human: Drawn | None, control: Drawn | None = None) -> None:
-        rows[name] = _row(name, figure, human, control)
-        reasons = {"personas": figure.missing, "people": human.missing if human else ""}
-        if any(reasons.values()):
-            missing[name] = {side: reason for side, reason in reasons.items() if reason}
-
-    features, groups = rater.catalogue.taste, rater.catalogue.taste_groups
-    shares, human = (taste_shares(s, features, groups) for s in (sides.personas, sides.people))
-    chance = taste_shares(sides.personas.shuffled(seed), features, groups)
-    for name, part in (
-        ("item_person_share", "taste"),
-        ("leniency_share", "leniency"),
-        ("item_share", "item"),
-        ("rest_share", "rest"),
-    ):
-        add(name, shares[part], human[part], chance[part] if part == "taste" else None)
-    has = (rater.catalogue.shares > 0).astype(np.float64)
-    (persona_halves, mixed), (theirs, _) = (
-        split_half(s, has, seed=seed) for s in (sides.personas, sides.people)
-    )
-    add("split_half_covariance", persona_halves, theirs, mixed)
-    for name, gap, human_gap in _gaps(sides, interactions, splits, rater, has, draws):
-        add(name, gap, human_gap)
-    # Answers between those of the people's scale would make any personas unlike people.
-    coarse = coarser(scale, rater.source)
-    metadata = _moments(sides, add, seed, np.asarray(rescale(coarse.answers, coarse, scale)))
-    weights = np.expm1(_popularity(rater))
-    lists = sides.same_personas, sides.same_people
-    add("popularity_slope", *(popularity_slope(s, weights) for s in lists))
-    metadata["genres"] = list(rater.catalogue.genres)
-    metadata["correlations"] = _correlations(sides, has, add, seed)
-    _tables(
-        scored, plan, sides, people, items, interactions, splits, rater, scale, add, seed, draws
-    )
+    sides = _Sides(scores, personas, items, interactions, splits, rater, seed, draws)
+    sides.compare_tastes()
+    sides.compare_gaps()
+    sides.compare_levels()
+    sides.compare_correlations()
+    sides.compare_tables(plan)
     for name, figure in (selection or {}).items():
         ends = figure["value"], figure["low"], figure["high"]
-        rows[f"exposure_{name}"] = _cells(f"exposure_{name}", (None,) * 3, ends)
-    counts = {
-        "personas": people.height,
-        "people": len(sides.users),
-        "ratings": len(sides.people.rating),
-    }
-    table = pl.DataFrame([rows[name] for name in POPULATION_FIGURES if name in rows], _SCHEMA)
-    table = table.with_columns(**{key: pl.lit(value, pl.Int64) for key, value in counts.items()})
-    lengths = {"scores": len(sides.personas.rating), "same": len(sides.same_people.rating)}
-    metadata |= counts | {"scale": scale.name, "statement": _statement(counts | lengths, scale)}
-    return PopulationReport(table.sort("figure"), metadata | {"missing": missing})
+        sides.rows[f"exposure_{name}"] = _cells(f"exposure_{name}", (None,) * 3, ends)
+    return sides.report()
 
 
 _NUMBERS = [
@@ -235,15 +173,6 @@ def _cells(name: str, personas: tuple[Any, ...], people: tuple[Any, ...]) -> dic
     return out
 
 
-def _row(name: str, figure: Drawn, human: Drawn | None, control: Drawn | None) -> dict[str, Any]:
-    sides = [(None,) * 3 if d is None else (d.value, *d.interval) for d in (figure, human)]
-    out = _cells(name, *sides)
-    ratio = figure.over(human) if human is not None and name in COMPARED else (None,) * 3
-    out |= dict(zip(("ratio", "ratio_low", "ratio_high"), ratio, strict=True))
-    out["chance"] = None if control is None else control.value
-    return {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in out.items()}
-
-
 def _scale_of(scored: pl.LazyFrame) -> RatingScale:
     names = scored.select(pl.col("scale").unique()).collect(engine="streaming")["scale"].to_list()
     if len(names) != 1:
@@ -254,128 +183,306 @@ def _scale_of(scored: pl.LazyFrame) -> RatingScale:
     return scale_named(str(names[0]))
 
 
-def _sides(
-    scored: pl.LazyFrame,
-    people: pl.DataFrame,
-    interactions: Table,
-    splits: Table,
-    rater: StatisticalRater,
-    scale: RatingScale,
-    seed: int,
-    draws: int,
-) -> _Sides:
-    counts = interactions.lazy().group_by("user_id").len().collect(engine="streaming")
-    order = combine(seed, hash_ids(counts["user_id"]))
-    counts = counts.with_columns(pl.Series("order", order)).sort("order")
-    counts = counts.filter(pl.col("len").cast(pl.Int64).cum_sum() <= _MAX_RATINGS)
-    # Neighbouring lists go to different personas.
-    users = counts.select("user_id").with_row_index("list").cast({"list": pl.Int64})
-    users = users.with_columns(person=pl.col("list") % people.height)
-    named = people.select("persona_id").with_row_index("person").cast({"person": pl.Int64})
-    rated = (
-        interactions.lazy()
-        .select("user_id", "item_id", "rating")
-        .join(users.join(named, on="person").lazy(), on="user_id")
-        .join(splits.lazy().select("user_id", "item_id", "split"), on=["user_id", "item_id"])
-        .collect(engine="streaming")
-        .sort("list", "item_id")
-    )
-    rated = rated.with_columns(
-        rating=pl.Series(rescale(rated["rating"].to_numpy(), rater.source, scale), dtype=pl.Float64)
-    )
-    samples = scored.select("persona_id", "item_id", pl.col("sample").cast(pl.Float64))
-    same = (
-        rated.lazy()
-        .join(samples, on=["persona_id", "item_id"])
-        .collect(engine="streaming")
-        .sort("list", "item_id")
-    )
-    if not same.height:
-        raise ContractError("no person rated a scored item", where="preference_scores")
-    chosen, given = _all_scores(samples, people, seed)
+class _Sides:
+    """Ratings of people and of personas (all of them, and those of the same lists), compared."""
 
-    def lists(rows: pl.DataFrame, rating: str, rater_of: Ints | None, seed: int) -> Lists:
-        item = rows["item_id"].replace_strict(rater.catalogue.index, return_dtype=pl.Int64)
+    def __init__(
+        self,
+        scores: Table,
+        personas: pl.DataFrame,
+        items: pl.DataFrame,
+        interactions: Table,
+        splits: Table,
+        rater: StatisticalRater,
+        seed: int,
+        draws: int,
+    ) -> None:
+        self.rater, self.items, self.seed, self.draws = rater, items, seed, draws
+        self.interactions, self.splits = interactions.lazy(), splits.lazy()
+        self.genres = (rater.catalogue.shares > 0).astype(np.float64)
+        self.rows: dict[str, dict[str, Any]] = {}
+        self.missing: dict[str, dict[str, str]] = {}
+        self.metadata: dict[str, Any] = {}
+        self.scored = scores.lazy().filter(pl.col("status") == OK)
+        self.scale = _scale_of(self.scored)
+        ids = self.scored.select(pl.col("persona_id").unique()).collect(engine="streaming")
+        scored = pl.col("persona_id").is_in(ids["persona_id"].implode())
+        #: Personas with a score.
+        self.all_personas = personas.filter(scored).sort("persona_id")
+        if not self.all_personas.height:
+            raise ContractError("no persona has a score", where="preference_scores")
+        self._read_lists()
+
+    def _read_lists(self) -> None:
+        """Ratings of people, given to personas as lists, and scores of personas."""
+        personas, seed = self.all_personas, self.seed
+        counts = self.interactions.group_by("user_id").len().collect(engine="streaming")
+        order = combine(seed, hash_ids(counts["user_id"]))
+        counts = counts.with_columns(pl.Series("order", order)).sort("order")
+        counts = counts.filter(pl.col("len").cast(pl.Int64).cum_sum() <= _MAX_RATINGS)
+        # Neighbouring lists go to different personas.
+        users = counts.select("user_id").with_row_index("list").cast({"list": pl.Int64})
+        users = users.with_columns(person=pl.col("list") % personas.height)
+        named = personas.select("persona_id").with_row_index("person").cast({"person": pl.Int64})
+        rated = (
+            self.interactions.select("user_id", "item_id", "rating")
+            .join(users.join(named, on="person").lazy(), on="user_id")
+            .join(self.splits.select("user_id", "item_id", "split"), on=["user_id", "item_id"])
+            .collect(engine="streaming")
+            .sort("list", "item_id")
+        )
+        on_scale = rescale(rated["rating"].to_numpy(), self.rater.source, self.scale)
+        rated = rated.with_columns(rating=pl.Series(on_scale, dtype=pl.Float64))
+        samples = self.scored.select("persona_id", "item_id", pl.col("sample").cast(pl.Float64))
+        same = (
+            rated.lazy()
+            .join(samples, on=["persona_id", "item_id"])
+            .collect(engine="streaming")
+            .sort("list", "item_id")
+        )
+        if not same.height:
+            raise ContractError("no person rated a scored item", where="preference_scores")
+        #: Personas and scores that tastes are of, and person of each list of `people`.
+        self.chosen = personas[_first(personas["persona_id"], _MAX_PERSONAS, seed)]
+        self.users = users["user_id"].to_list()
+        #: Whether a rating of `people` is held out, of shape (ratings,).
+        self.held_out = (rated["split"] != "train").to_numpy()
+        rater_of = np.unique(same["list"].to_numpy()) % personas.height
+        self.people = self._lists(rated, "rating", seed)
+        self.personas = self._lists(self._all_scores(samples), "sample", seed + 1)
+        self.same_people = self._lists(same, "rating", seed)
+        self.same_personas = self._lists(same, "sample", seed + 1, rater_of)
+
+    def _lists(
+        self, rows: pl.DataFrame, rating: str, seed: int, rater_of: Ints | None = None
+    ) -> Lists:
+        item = rows["item_id"].replace_strict(self.rater.catalogue.index, return_dtype=pl.Int64)
         user = np.unique(rows["list"].to_numpy(), return_inverse=True)[1].astype(np.int64)
         values = rows[rating].to_numpy()
-        return Lists.of(user, item.to_numpy(), values, rater_of, draws=draws, seed=seed)
+        return Lists.of(user, item.to_numpy(), values, rater_of, draws=self.draws, seed=seed)
 
-    persona = np.unique(same["list"].to_numpy()) % people.height
-    return _Sides(
-        lists(rated, "rating", None, seed),
-        lists(given, "sample", None, seed + 1),
-        lists(same, "rating", None, seed),
-        lists(same, "sample", persona, seed + 1),
-        users["user_id"].to_list(),
-        chosen,
-        (rated["split"] != "train").to_numpy(),
-    )
+    def _all_scores(self, samples: pl.LazyFrame) -> pl.DataFrame:
+        """Scores of every item, or of items drawn by hash if these are too many.
 
+        Columns list (row of the persona among `chosen`), item_id, sample.
+        """
+        named = self.chosen.select("persona_id").with_row_index("list").cast({"list": pl.Int64})
+        scored = samples.join(named.lazy(), on="persona_id")
+        items = scored.group_by("item_id").len().collect(engine="streaming")
+        order = combine(self.seed, hash_ids(items["item_id"]))
+        items = items.with_columns(pl.Series("order", order)).sort("order")
+        items = items.filter(pl.col("len").cast(pl.Int64).cum_sum() <= _MAX_SCORES)
+        rows = scored.join(items.select("item_id").lazy(), on="item_id")
+        return rows.collect(engine="streaming").sort("list", "item_id")
 
-def _all_scores(
-    samples: pl.LazyFrame, people: pl.DataFrame, seed: int
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Personas, and their scores of every item, or of items drawn by hash if these are too many.
+    def add(
+        self, name: str, figure: Drawn, human: Drawn | None, control: Drawn | None = None
+    ) -> None:
+        """Add a figure of personas, of people, and of a control."""
+        sides = [(None,) * 3 if d is None else (d.value, *d.interval) for d in (figure, human)]
+        row = _cells(name, *sides)
+        ratio = figure.over(human) if human is not None and name in COMPARED else (None,) * 3
+        row |= dict(zip(("ratio", "ratio_low", "ratio_high"), ratio, strict=True))
+        row["chance"] = None if control is None else control.value
+        nan = {k for k, v in row.items() if isinstance(v, float) and not np.isfinite(v)}
+        self.rows[name] = row | dict.fromkeys(nan)
+        reasons = {"personas": figure.missing, "people": human.missing if human else ""}
+        if any(reasons.values()):
+            self.missing[name] = {side: reason for side, reason in reasons.items() if reason}
 
-    Columns of the scores: list (row of the persona), item_id, sample.
-    """
-    order = np.argsort(combine(seed, hash_ids(people["persona_id"])), kind="stable")
-    chosen = people[np.sort(order[:_MAX_PERSONAS])]
-    named = chosen.select("persona_id").with_row_index("list").cast({"list": pl.Int64})
-    scored = samples.join(named.lazy(), on="persona_id")
-    items = scored.group_by("item_id").len().collect(engine="streaming")
-    items = items.with_columns(pl.Series("order", combine(seed, hash_ids(items["item_id"]))))
-    items = items.sort("order").filter(pl.col("len").cast(pl.Int64).cum_sum() <= _MAX_SCORES)
-    rows = scored.join(items.select("item_id").lazy(), on="item_id")
-    return chosen, rows.collect(engine="streaming").sort("list", "item_id")
-
-
-def _gaps(
-    sides: _Sides,
-    interactions: Table,
-    splits: Table,
-    rater: StatisticalRater,
-    has: Floats,
-    draws: int,
-) -> list[tuple[str, Drawn, Drawn]]:
-    """Gap between liked and disliked genres; people's are those of their training ratings."""
-    genres = rater.catalogue.genres
-    fields = (genre_matrix(sides.chosen[c], genres) for c in ("likes", "dislikes"))
-    likes, dislikes = (np.asarray(field, np.float64) for field in fields)
-    usual = other_means(sides.personas.item, sides.personas.rating)
-    persona_gap = liked_gap(sides.personas, likes, dislikes, has, usual)
-    affinity = rater.genre_affinity(interactions, splits, sides.users)
-    theirs = stated_genres(affinity)
-    side, late = sides.people, sides.held_out
-    # Ratings that show which genres a person likes can't also say how much more it gives them.
-    held = Lists.of(side.user[late], side.item[late], side.rating[late], side.rater, draws=draws)
-    human = liked_gap(held, *theirs, has, other_means(side.item, side.rating)[late])
-    return [("genre_gap", persona_gap[0], human[0]), ("genre_gap_items", persona_gap[1], human[1])]
-
-
-def _moments(sides: _Sides, add: Any, seed: int, answers: Floats) -> dict[str, Any]:
-    personas, human = moments(sides.same_personas), moments(sides.same_people)
-    add("mean_rating", personas["mean"][1], human["mean"][1])
-    add("user_mean_spread", personas["mean"][2], human["mean"][2])
-    add("user_spread_mean", personas["spread"][1], human["spread"][1])
-    add("user_spread_spread", personas["spread"][2], human["spread"][2])
-    metadata: dict[str, Any] = {}
-    shares = np.linspace(0.0, 1.0, 51)
-    for name in ("mean", "spread"):
-        a, b = personas[name][0], human[name][0]
-        none = Drawn.none(personas[name][1].missing or human[name][1].missing)
-        distances = (none, none) if none.missing else (_ks(a, b, seed), _ks_of_halves(b, seed))
-        add(f"user_{name}_ks", *distances)
-        metadata[f"user_{name}s"] = {
-            side: [round(float(v), 4) for v in np.quantile(values, shares)] if len(values) else []
-            for side, values in (("personas", a), ("people", b))
+    def report(self) -> PopulationReport:
+        """All figures so far."""
+        counts = {
+            "personas": self.all_personas.height,
+            "people": len(self.users),
+            "ratings": len(self.people.rating),
         }
-    add(
-        "similarity",
-        histogram_similarity(sides.same_personas, sides.same_people, answers),
-        histogram_similarity(*_halves(sides.same_people, seed), answers),
-    )
-    return metadata
+        table = pl.DataFrame(list(self.rows.values()), _SCHEMA).with_columns(
+            **{key: pl.lit(value, pl.Int64) for key, value in counts.items()}
+        )
+        statement = (
+            f"{counts['personas']:,} personas and {counts['people']:,} people on "
+            f"{self.scale.name}. Tastes: all {counts['ratings']:,} ratings of people, "
+            f"{len(self.personas.rating):,} scores of personas. Levels, spreads and "
+            f"distributions: {len(self.same_people.rating):,} ratings of the same lists, each "
+            "person's list of rated items being given to a persona."
+        )
+        metadata = self.metadata | counts | {"scale": self.scale.name, "statement": statement}
+        return PopulationReport(table.sort("figure"), metadata | {"missing": self.missing})
+
+    def compare_tastes(self) -> None:
+        """Shares of the variance, and covariance of halves."""
+        catalogue, seed = self.rater.catalogue, self.seed
+        personas, people, chance = (
+            taste_shares(lists, catalogue.taste, catalogue.taste_groups)
+            for lists in (self.personas, self.people, self.personas.shuffled(seed))
+        )
+        self.add("item_person_share", personas["taste"], people["taste"], chance["taste"])
+        for name in ("leniency", "item", "rest"):
+            self.add(f"{name}_share", personas[name], people[name])
+        halves, mixed = split_half(self.personas, self.genres, seed=seed)
+        theirs, _ = split_half(self.people, self.genres, seed=seed)
+        self.add("split_half_covariance", halves, theirs, mixed)
+
+    def compare_gaps(self) -> None:
+        """Gap between liked and disliked genres; people's are those of their training ratings."""
+        genres, side, late = self.rater.catalogue.genres, self.people, self.held_out
+        stated = [genre_matrix(self.chosen[c], genres) for c in ("likes", "dislikes")]
+        likes, dislikes = (np.asarray(field, np.float64) for field in stated)
+        usual = other_means(self.personas.item, self.personas.rating)
+        personas = liked_gap(self.personas, likes, dislikes, self.genres, usual)
+        affinity = self.rater.genre_affinity(self.interactions, self.splits, self.users)
+        # Ratings that show which genres a person likes can't also say how much more it gives them.
+        held = Lists.of(
+            side.user[late], side.item[late], side.rating[late], side.rater, draws=self.draws
+        )
+        usual = other_means(side.item, side.rating)[late]
+        people = liked_gap(held, *stated_genres(affinity), self.genres, usual)
+        self.add("genre_gap", personas[0], people[0])
+        self.add("genre_gap_items", personas[1], people[1])
+
+    def compare_levels(self) -> None:
+        """Levels, spreads and distributions of the same lists."""
+        personas, human = moments(self.same_personas), moments(self.same_people)
+        self.add("mean_rating", personas["mean"][1], human["mean"][1])
+        self.add("user_mean_spread", personas["mean"][2], human["mean"][2])
+        self.add("user_spread_mean", personas["spread"][1], human["spread"][1])
+        self.add("user_spread_spread", personas["spread"][2], human["spread"][2])
+        for name in ("mean", "spread"):
+            a, b = personas[name][0], human[name][0]
+            none = Drawn.none(personas[name][1].missing or human[name][1].missing)
+            both = (_ks(a, b, self.seed), _ks_of_halves(b, self.seed)) if not none.missing else None
+            self.add(f"user_{name}_ks", *(both or (none, none)))
+            self.metadata[f"user_{name}s"] = {
+                side: np.quantile(values, np.linspace(0.0, 1.0, 51)).round(4).tolist()
+                if len(values)
+                else []
+                for side, values in (("personas", a), ("people", b))
+            }
+        # Answers between those of the people's scale would make any personas unlike people.
+        coarse = coarser(self.scale, self.rater.source)
+        answers = np.asarray(rescale(coarse.answers, coarse, self.scale))
+        halves = _halves(self.same_people, self.seed)
+        self.add(
+            "similarity",
+            histogram_similarity(self.same_personas, self.same_people, answers),
+            histogram_similarity(*halves, answers),
+        )
+        # Training ratings of every item.
+        basis, features = self.rater.catalogue.basis, self.rater.catalogue.features
+        weights = np.expm1(np.asarray(np.maximum(features[:, -1] + basis.popularity, 0.0)))
+        lists = self.same_personas, self.same_people
+        self.add("popularity_slope", *(popularity_slope(s, weights) for s in lists))
+
+    def compare_correlations(self) -> None:
+        """Correlations between genres."""
+        sides = {"personas": self.personas, "people": self.people}
+        matrices = {name: genre_correlation(lists, self.genres) for name, lists in sides.items()}
+        apart = np.triu_indices(self.genres.shape[1], 1)
+        if len(apart[0]) > 2:
+            halves = (genre_correlation(h, self.genres) for h in _halves(self.people, self.seed))
+            self.add(
+                "genre_correlation",
+                *(
+                    Drawn(_correlation(*(m[apart] for m in pair)), np.zeros(0))
+                    for pair in (matrices.values(), halves)
+                ),
+            )
+        self.metadata["genres"] = list(self.rater.catalogue.genres)
+        self.metadata["correlations"] = {n: m.round(4).tolist() for n, m in matrices.items()}
+
+    def compare_tables(self, plan: Table | None) -> None:
+        """Figures of every persona's expected rating of every item."""
+        most = min(_MAX_TABLE, max(2, _MAX_CELLS // max(self.items.height, 1)))
+        ids = self.all_personas["persona_id"]
+        chosen = ids.gather(_first(ids, most, self.seed))
+        rows = (
+            self.scored.filter(pl.col("persona_id").is_in(chosen.implode()))
+            .select("persona_id", "item_id", "expected", "probabilities")
+            .collect(engine="streaming")
+        )
+        if plan is not None:
+            once, keys = 1.0 / pl.col("inclusion"), ["persona_id", "item_id"]
+            weights = plan.lazy().drop_nulls(["inclusion", "exposure"])
+            weights = weights.select(*keys, every=once, watching=once * pl.col("exposure"))
+            rows = rows.lazy().join(weights, on=keys, how="left", maintain_order="left").collect()
+        index = self.rater.catalogue.index
+        person = rows["persona_id"].replace_strict({p: n for n, p in enumerate(chosen)})
+        item = rows["item_id"].replace_strict(index)
+        place = person.cast(pl.Int64).to_numpy(), item.cast(pl.Int64).to_numpy()
+        expected, within = np.full((2, len(chosen), len(index)), np.nan)
+        expected[place] = rows["expected"].to_numpy()
+        chances = rows["probabilities"].explode().to_numpy().reshape(rows.height, -1)
+        within[place] = chances @ self.scale.answers**2 - expected[place] ** 2
+        if plan is not None and rows["every"].count():
+            every, watching = np.zeros((2, *expected.shape))
+            every[place] = rows["every"].fill_null(0.0).to_numpy()
+            watching[place] = rows["watching"].fill_null(0.0).to_numpy()
+            self._compare_choices(np.nan_to_num(expected), every, watching)
+        enough = (~np.isnan(expected)).sum(axis=1) >= _LIST
+        if enough.sum() < 2:
+            none = Drawn.none(f"{enough.sum()} personas with {_LIST} scores; at least 2 are needed")
+            for name in _HEADROOM:
+                self.add(name, none, none)
+            return
+        human = self._expected_of_people(most)
+        # A longer list to choose from has better items: people choose from what a persona has.
+        scores = ~np.isnan(expected[enough])
+        human = np.where(scores[np.arange(len(human)) % len(scores)], human, np.nan)
+        sides = (_headroom(table, self.draws, self.seed) for table in (expected[enough], human))
+        for name, of_personas, of_people in zip(_HEADROOM, *sides, strict=True):
+            self.add(name, of_personas, of_people)
+        exact = variance_shares(expected[enough], within[enough]).interaction
+        self.add("table_item_person_share", Drawn(exact, np.zeros(0)), None)
+
+    def _compare_choices(self, expected: Floats, every: Floats, watching: Floats) -> None:
+        """Mean rating of people's items by people, any personas, and those who would watch them.
+
+        Every person counts equally. `every` and `watching`, of the shape of `expected`, (personas,
+        items), are what a persona counts for an item on either side; 0 without a score.
+        """
+        lists = self.same_people
+        scored = (every.sum(axis=0) > 0)[lists.item]
+        user, item = lists.user[scored], lists.item[scored]
+        size = np.bincount(user, minlength=len(lists.group))
+        drawn = np.vstack([np.ones(lists.weights.shape[1]), lists.weights])[:, lists.group]
+        drawn *= size > 0
+        drawn /= drawn.sum(axis=1, keepdims=True)
+        of_user = 1.0 / np.maximum(size, 1)[user]
+        shape = (len(size), expected.shape[1])
+        on_item = np.asarray(drawn @ csr_matrix((of_user, (user, item)), shape=shape))
+        totals = np.bincount(user, of_user * lists.rating[scored], minlength=len(size))
+        rated: Floats = drawn @ totals
+        people = Drawn(float(rated[0]), rated[1:])
+        rng, count = np.random.default_rng(self.seed), len(expected)
+        times = np.ones((len(drawn), count))
+        times[1:] = rng.multinomial(count, np.full(count, 1.0 / count), size=len(drawn) - 1)
+        for name, weight in (("_any", every), ("", watching)):
+            total = times @ weight
+            # An item whose personas a draw leaves out has its usual mean.
+            mean = (times @ (weight * expected)) / np.where(total > 0, total, np.nan)
+            mean = np.where(np.isnan(mean), np.nan_to_num(mean[0]), mean)
+            alone, both = mean @ on_item[0], np.einsum("di,di->d", mean, on_item)
+            self.add(f"watched{name}", Drawn(float(alone[0]), alone[1:]), people)
+            gap = rated - both
+            self.add(f"choice_gap{name}", Drawn(float(gap[0]), gap[1:]), None)
+
+    def _expected_of_people(self, most: int) -> Floats:
+        """Expected ratings of people of all items, given their training ratings."""
+        rater = self.rater
+        rows = rater.training_rows(self.interactions, self.splits, most_users=most)
+        stars = np.asarray(rescale(rows.rating, rater.source, rater.scale), np.float64)
+        users = pl.Series(rows.users, dtype=pl.String).gather(rows.user)
+        ids = pl.Series(list(rater.catalogue.index), dtype=pl.String).gather(rows.item)
+        histories = pl.DataFrame({"persona_id": users, "item_id": ids, "rating": stars})
+        batch = rater.rate(persona_rows(rows.users, None), self.items, histories)
+        return batch.expected.reshape(len(rows.users), -1)
+
+
+def _first(ids: pl.Series, count: int, seed: int) -> Ints:
+    """Rows of at most `count` ids, the first by hash, ascending."""
+    order = np.argsort(combine(seed, hash_ids(ids)), kind="stable")
+    return np.sort(order[:count])
 
 
 def _ks(first: Floats, second: Floats, seed: int) -> Drawn:
@@ -405,120 +512,10 @@ def _halves(lists: Lists, seed: int) -> tuple[Lists, Lists]:
     return out[0], out[1]
 
 
-def _correlations(sides: _Sides, has: Floats, add: Any, seed: int) -> dict[str, list[list[float]]]:
-    personas, human = (genre_correlation(s, has) for s in (sides.personas, sides.people))
-    apart = np.triu_indices(len(personas), 1)
-    if len(apart[0]) > 2:
-        first, second = (genre_correlation(s, has)[apart] for s in _halves(sides.people, seed))
-        none = np.zeros(0)
-        add(
-            "genre_correlation",
-            Drawn(_correlation(personas[apart], human[apart]), none),
-            Drawn(_correlation(first, second), none),
-        )
-    return {name: m.round(4).tolist() for name, m in (("personas", personas), ("people", human))}
-
-
 def _correlation(first: Floats, second: Floats) -> float:
     if first.std() == 0 or second.std() == 0:
         return float("nan")
     return float(np.corrcoef(first, second)[0, 1])
-
-
-def _popularity(rater: StatisticalRater) -> Floats:
-    """log(1 + training ratings) of every item."""
-    basis, features = rater.catalogue.basis, rater.catalogue.features
-    return np.asarray(np.maximum(features[:, -1] + basis.popularity, 0.0))
-
-
-def _tables(
-    scored: pl.LazyFrame,
-    plan: Table | None,
-    sides: _Sides,
-    people: pl.DataFrame,
-    items: pl.DataFrame,
-    interactions: Table,
-    splits: Table,
-    rater: StatisticalRater,
-    scale: RatingScale,
-    add: Any,
-    seed: int,
-    draws: int,
-) -> None:
-    """Figures of every persona's expected rating of every item."""
-    most = min(_MAX_TABLE, max(2, _MAX_CELLS // max(items.height, 1)))
-    order = np.argsort(combine(seed, hash_ids(people["persona_id"])), kind="stable")
-    chosen = people["persona_id"].gather(np.sort(order[:most]))
-    rows = (
-        scored.filter(pl.col("persona_id").is_in(chosen.implode()))
-        .select("persona_id", "item_id", "expected", "probabilities")
-        .collect(engine="streaming")
-    )
-    if plan is not None:
-        once, keys = 1.0 / pl.col("inclusion"), ["persona_id", "item_id"]
-        weights = plan.lazy().drop_nulls(["inclusion", "exposure"])
-        weights = weights.select(*keys, every=once, watching=once * pl.col("exposure"))
-        rows = rows.lazy().join(weights, on=keys, how="left", maintain_order="left").collect()
-    person = rows["persona_id"].replace_strict({p: n for n, p in enumerate(chosen)})
-    item = rows["item_id"].replace_strict(rater.catalogue.index)
-    place = person.cast(pl.Int64).to_numpy(), item.cast(pl.Int64).to_numpy()
-    expected, within = np.full((2, len(chosen), len(rater.catalogue.index)), np.nan)
-    expected[place] = rows["expected"].to_numpy()
-    chances = rows["probabilities"].explode().to_numpy().reshape(rows.height, -1)
-    within[place] = chances @ scale.answers**2 - expected[place] ** 2
-    if plan is not None and rows["every"].count():
-        every, watching = np.zeros((2, *expected.shape))
-        every[place] = rows["every"].fill_null(0.0).to_numpy()
-        watching[place] = rows["watching"].fill_null(0.0).to_numpy()
-        _choices(sides.same_people, np.nan_to_num(expected), every, watching, add, seed)
-    enough = (~np.isnan(expected)).sum(axis=1) >= _LIST
-    if enough.sum() < 2:
-        none = Drawn.none(f"{enough.sum()} personas with {_LIST} scores; at least 2 are needed")
-        for name in _HEADROOM:
-            add(name, none, none)
-        return
-    human = _expected_of_people(interactions, splits, rater, items, most)
-    # A longer list to choose from has better items: people choose from what a persona has.
-    scores = ~np.isnan(expected[enough])
-    human = np.where(scores[np.arange(len(human)) % len(scores)], human, np.nan)
-    sides_of = (_headroom(table, draws, seed) for table in (expected[enough], human))
-    for name, of_personas, of_people in zip(_HEADROOM, *sides_of, strict=True):
-        add(name, of_personas, of_people)
-    exact = variance_shares(expected[enough], within[enough]).interaction
-    add("table_item_person_share", Drawn(exact, np.zeros(0)), None)
-
-
-def _choices(
-    lists: Lists, expected: Floats, every: Floats, watching: Floats, add: Any, seed: int
-) -> None:
-    """Mean rating of people's items by people, by any personas and by those who would watch them.
-
-    Every person counts equally. `every` and `watching`, of the shape of `expected`, (personas,
-    items), are what a persona counts for an item on either side; 0 without a score.
-    """
-    scored = (every.sum(axis=0) > 0)[lists.item]
-    user, item = lists.user[scored], lists.item[scored]
-    size = np.bincount(user, minlength=len(lists.group))
-    drawn = np.vstack([np.ones(lists.weights.shape[1]), lists.weights])[:, lists.group] * (size > 0)
-    drawn /= drawn.sum(axis=1, keepdims=True)
-    of_user = 1.0 / np.maximum(size, 1)[user]
-    shape = (len(size), expected.shape[1])
-    on_item = np.asarray(drawn @ csr_matrix((of_user, (user, item)), shape=shape))
-    rated: Floats = drawn @ np.bincount(user, of_user * lists.rating[scored], minlength=len(size))
-    people = Drawn(float(rated[0]), rated[1:])
-    rng = np.random.default_rng(seed)
-    crowd = len(expected)
-    times = np.ones((len(drawn), crowd))
-    times[1:] = rng.multinomial(crowd, np.full(crowd, 1.0 / crowd), size=len(drawn) - 1)
-    for name, weight in (("_any", every), ("", watching)):
-        total = times @ weight
-        # An item whose personas a draw leaves out has its usual mean.
-        mean = (times @ (weight * expected)) / np.where(total > 0, total, np.nan)
-        mean = np.where(np.isnan(mean), np.nan_to_num(mean[0]), mean)
-        alone, both = mean @ on_item[0], np.einsum("di,di->d", mean, on_item)
-        add(f"watched{name}", Drawn(float(alone[0]), alone[1:]), people)
-        gap = rated - both
-        add(f"choice_gap{name}", Drawn(float(gap[0]), gap[1:]), None)
 
 
 def _headroom(expected: Floats, draws: int, seed: int) -> list[Drawn]:
@@ -529,30 +526,6 @@ def _headroom(expected: Floats, draws: int, seed: int) -> list[Drawn]:
     means = rng.multinomial(size, np.full(size, 1.0 / size), size=draws) @ by_person / size
     parts = np.vstack([by_person.mean(axis=0), means]).T
     return [Drawn(float(v[0]), v[1:]) for v in (parts[0] - parts[1], *parts)]
-
-
-def _expected_of_people(
-    interactions: Table, splits: Table, rater: StatisticalRater, items: pl.DataFrame, most: int
-) -> Floats:
-    """Expected ratings of people of all items, given their training ratings."""
-    rows = rater.training_rows(interactions, splits, most_users=most)
-    stars = np.asarray(rescale(rows.rating, rater.source, rater.scale), np.float64)
-    users = pl.Series(rows.users, dtype=pl.String)
-    ids = pl.Series(list(rater.catalogue.index), dtype=pl.String)
-    histories = pl.DataFrame(
-        {"persona_id": users.gather(rows.user), "item_id": ids.gather(rows.item), "rating": stars}
-    )
-    batch = rater.rate(persona_rows(rows.users, None), items, histories)
-    return batch.expected.reshape(len(rows.users), -1)
-
-
-def _statement(counts: Mapping[str, int], scale: RatingScale) -> str:
-    return (
-        f"{counts['personas']:,} personas and {counts['people']:,} people on {scale.name}. Tastes: "
-        f"all {counts['ratings']:,} ratings of people, {counts['scores']:,} scores of personas. "
-        f"Levels, spreads and distributions: {counts['same']:,} ratings of the same lists, each "
-        "person's list of rated items being given to a persona."
-    )
 
 
 def population_markdown(table: pl.DataFrame, metadata: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import polars as pl
 
 from pipelines.errors import ContractError
 from pipelines.personas import reading_counts, reading_statement
-from pipelines.raters.protocol import Floats, Rater
+from pipelines.raters.protocol import Rater
 from pipelines.raters.report._calibrate import Calibration, fit_calibration
 from pipelines.raters.report._held_out import (
     People,
@@ -30,7 +31,6 @@ from pipelines.raters.report._predictors import (
     predict_baseline,
 )
 from pipelines.raters.statistical import StatisticalRater, fit_statistical
-from pipelines.scales import RatingScale
 from pipelines.study import Figure, Row, Study, draw
 
 #: Published RMSE on MovieLens 1M's test ratings, for comparison.
@@ -87,10 +87,10 @@ class RaterReport:
             ],
         )
         for split, text in SPLITS.items():
-            parts = self.table.filter(split=split).partition_by("predictor", maintain_order=True)
-            rows = [(_value(part, "rmse"), _row(split, part)) for part in parts]
-            study.rows += [row for _, row in sorted(rows, key=lambda pair: pair[0])]
-            if rows:
+            table = self.table.filter(split=split)
+            order = table.filter(metric="rmse").sort("value", maintain_order=True)["predictor"]
+            study.rows += [_row(split, table.filter(predictor=name)) for name in order]
+            if len(order):
                 statement = self.metadata["statements"][split]
                 study.notes.append(f"Split `{split}`: {text}. {statement}")
         study.notes.append(f"People as personas: {reading_statement(self.metadata['reading'])}")
@@ -147,18 +147,14 @@ def rater_report(
     ContractError
         If there is no held-out rating, or a rater answers none of them.
     """
-    people = collect_people(
-        items=items,
-        interactions=interactions,
-        splits=splits,
-        split=split,
-        human_users=human_users,
-        most_train=most_train,
-        most=most,
+    tables = {"items": items, "interactions": interactions, "splits": splits}
+    collect = partial(
+        collect_people, **tables, human_users=human_users, most_train=most_train, most=most
     )
+    people = collect(split=split)
     all_rows = np.ones(len(people.held_out), dtype=np.bool_)
     bias = predict_baseline(BIAS, people, seed=seed)
-    frames: list[pl.DataFrame] = []
+    metrics: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
 
     def judge(
@@ -171,23 +167,11 @@ def rater_report(
             figures[DIFFERENCE] = paired_difference(
                 predictions, same, truth, seed=seed, resamples=resamples
             )
-        frames.append(
-            pl.DataFrame(
-                [
-                    {
-                        "split": scheme,
-                        "predictor": predictions.name,
-                        "kind": kind,
-                        "metric": metric,
-                        **figure,
-                        "ratings": len(truth.rating),
-                        "users": truth.users,
-                        "failed": failed,
-                        "statistical": statistical,
-                    }
-                    for metric, figure in figures.items()
-                ]
-            )
+        counts = {"ratings": len(truth.rating), "users": truth.users, "failed": failed}
+        first = {"split": scheme, "predictor": predictions.name, "kind": kind}
+        metrics.extend(
+            {**first, "metric": metric, **figure, **counts, "statistical": statistical}
+            for metric, figure in figures.items()
         )
         rows = reliability(predictions, truth)
         curves.extend({"split": scheme, "predictor": predictions.name, **row} for row in rows)
@@ -195,15 +179,7 @@ def rater_report(
     def calibrated_on(rater: Rater, count: int) -> Calibration | None:
         """Fit on validation ratings; None if there are too few, or no distributions."""
         try:
-            sample = collect_people(
-                items=items,
-                interactions=interactions,
-                splits=splits,
-                split="validation",
-                human_users=human_users,
-                most_train=most_train,
-                most=most,
-            )
+            sample = collect(split="validation")
             answers = ask_about(rater, sample, most=count, histories=scheme != "cold")
             given = sample.truth(answers.answered)
             if answers.predictions.probabilities is None:
@@ -225,23 +201,17 @@ def rater_report(
             fitted = calibrated_on(rater, most_of_it)
             if fitted is not None:
                 calibrations[rater.name] = fitted.metadata()
-                other = bias.expected[answers.answered]
-                better = _calibrated(answers.predictions, fitted, other, people.scale)
+                given, name = answers.predictions.probabilities, answers.predictions.name
+                assert given is not None
+                p = fitted(given, bias.expected[answers.answered])
+                better = Predictions(f"{name}, calibrated", p @ people.scale.answers, p)
                 judge(better, answers.answered, answers.failed, kind, statistical=without)
     for name in baselines:
         predictions = bias if name == BIAS else predict_baseline(name, people, seed=seed)
         judge(predictions, all_rows, 0, "baseline", statistical=True)
-    table = pl.concat(frames).sort("split", "predictor", "metric")
     facts = _facts(raters, people, split, scheme) | {"calibration": calibrations}
-    return RaterReport(table, curves, facts)
-
-
-def _calibrated(
-    predictions: Predictions, fitted: Calibration, baseline: Floats, scale: RatingScale
-) -> Predictions:
-    assert predictions.probabilities is not None
-    better = fitted(predictions.probabilities, baseline)
-    return Predictions(f"{predictions.name}, calibrated", better @ scale.answers, better)
+    rows = pl.DataFrame(metrics).sort("split", "predictor", "metric")
+    return RaterReport(rows, curves, facts)
 
 
 def whole_report(
@@ -271,41 +241,27 @@ def whole_report(
             return []
         return [replace(fitted(plain, stats, parts), name="statistical, no votes")]
 
-    def fitted(table: pl.DataFrame, stats: pl.DataFrame, parts: Table) -> StatisticalRater:
-        return fit_statistical(
-            scale=statistical.scale,
-            items=table,
-            item_stats=stats,
-            interactions=interactions,
-            splits=parts,
-            item_embeddings=item_embeddings,
-            seed=seed,
-        )
+    same = {"interactions": interactions, "seed": seed}
+    fit = partial(fit_statistical, scale=statistical.scale, item_embeddings=item_embeddings, **same)
+    report = partial(
+        rater_report, items=items, human_users=human_users, resamples=resamples, **same
+    )
 
-    def report(chosen: Sequence[Rater], parts: Table, **more: Any) -> RaterReport:
-        return rater_report(
-            chosen,
-            items=items,
-            interactions=interactions,
-            splits=parts,
-            human_users=human_users,
-            seed=seed,
-            resamples=resamples,
-            **more,
-        )
+    def fitted(table: pl.DataFrame, stats: pl.DataFrame, parts: Table) -> StatisticalRater:
+        return fit(items=table, item_stats=stats, splits=parts)
 
     names = [b for b in BASELINES if plain.width < items.width or not b.endswith("no votes")]
     names = [b for b in names if not b.endswith("no person")]
     plainly = without_votes(item_stats, splits)
     reports = [
-        report([*raters, *plainly], splits, limits=limits, baselines=names),
-        report([statistical, *plainly], splits, scheme="cold", baselines=COLD_BASELINES),
+        report([*raters, *plainly], splits=splits, limits=limits, baselines=names),
+        report([statistical, *plainly], splits=splits, scheme="cold", baselines=COLD_BASELINES),
     ]
     later = time_split(items, interactions)
     if later is not None:
         stats, parts = later
         refitted = [fitted(items, stats, parts), *without_votes(stats, parts)]
-        reports.append(report(refitted, parts, scheme="time", baselines=names))
+        reports.append(report(refitted, splits=parts, scheme="time", baselines=names))
     metadata = {**reports[0].metadata, "statements": {}}
     for part in reports:
         metadata["statements"] |= part.metadata["statements"]
@@ -329,6 +285,7 @@ def reliability_plot(rows: Sequence[Mapping[str, Any]]) -> bytes:
 
 def _facts(raters: Sequence[Rater], people: People, split: str, scheme: str) -> dict[str, Any]:
     held, train = people.held_out, people.train
+    genres = people.items["genres"].explode().drop_nulls().unique().sort().to_list()
     count = f"{len(held):,} {split} ratings of {len(held.users):,} people"
     models = sorted({r.name for r in raters} - _WITHOUT_MODEL)
     model = (
@@ -348,21 +305,12 @@ def _facts(raters: Sequence[Rater], people: People, split: str, scheme: str) -> 
         "scale": people.scale.name,
         "held_out_ratings": len(held),
         "held_out_users": len(held.users),
-        "reading": _readings(people),
+        # People rated by a field, by text and by neither.
+        "reading": reading_counts(persona_rows(held.users, people.traits), genres),
         "baseline_ratings": len(train),
         "baseline_users": len(train.users),
         "raters": {rater.name: rater.metadata() for rater in raters},
     }
-
-
-def _readings(people: People) -> dict[str, int]:
-    """Count the people rated by a field, by text and by neither."""
-    genres = people.items["genres"].explode().drop_nulls().unique().sort().to_list()
-    return reading_counts(persona_rows(people.held_out.users, people.traits), genres)
-
-
-def _value(rows: pl.DataFrame, metric: str) -> float:
-    return float(rows.filter(pl.col("metric") == metric)["value"][0])
 
 
 def _row(split: str, rows: pl.DataFrame) -> Row:

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.errors import ContractError
-from pipelines.raters._score import score_pairs
+from pipelines.raters._scoring import score_pairs
 from pipelines.raters.protocol import Floats, Ints, Rater
 from pipelines.raters.report._metrics import similarities
 from pipelines.raters.statistical import MeanRater, RandomRater, source_scale

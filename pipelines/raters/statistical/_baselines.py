@@ -5,42 +5,34 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from pipelines.raters.protocol import OK, Floats, RatingBatch, all_pairs
+from pipelines.raters.protocol import OK, Floats, Ints, RatingBatch, TableRater
 from pipelines.scales import SCALES, RatingScale, rescale
 
 
-class RandomRater:
+class RandomRater(TableRater):
     """Every answer is as likely as any other."""
 
     name = "random"
-    needs = ()
-    uses = ()
 
     def __init__(self, scale: RatingScale) -> None:
         self.scale = scale
 
-    def rate(
-        self,
-        personas: pl.DataFrame,
-        items: pl.DataFrame,
-        histories: pl.DataFrame | None = None,  # noqa: ARG002 (protocol)
-        *,
-        pairs: npt.NDArray[np.integer[Any]] | None = None,
+    def rate_pairs(
+        self, personas: pl.DataFrame, items: pl.DataFrame, past: pl.DataFrame | None, pairs: Ints
     ) -> RatingBatch:
-        """Uniform distributions; see :class:`pipelines.raters.Rater`."""
-        count = len(pairs) if pairs is not None else personas.height * items.height
-        answers = len(self.scale)
-        return RatingBatch(self.scale, np.full((count, answers), 1.0 / answers), [OK] * count)
+        """Uniform distributions."""
+        del personas, items, past
+        shape = (len(pairs), len(self.scale))
+        return RatingBatch(self.scale, np.full(shape, 1.0 / shape[1]), [OK] * len(pairs))
 
     def metadata(self) -> dict[str, Any]:
         """Empty: baselines are not fitted."""
-        return {"rater": self.name, "scale": self.scale.name, "fitted": {}, "by_hand": {}}
+        return self.described()
 
 
-class MeanRater:
+class MeanRater(TableRater):
     """The item's mean training rating, or the global mean for an item without ratings.
 
     The distribution lies on the two answers around the mean, so that its expected value is the mean
@@ -50,7 +42,6 @@ class MeanRater:
 
     name = "mean"
     needs = ("item_stats", "interactions")
-    uses = ()
 
     def __init__(
         self, item_stats: pl.DataFrame, scale: RatingScale, source: RatingScale = SCALES["0.5-5"]
@@ -73,16 +64,11 @@ class MeanRater:
         joined = frame.join(self._means, on="item_id", how="left", maintain_order="left")
         return joined["mean"].fill_null(self._global).to_numpy()
 
-    def rate(
-        self,
-        personas: pl.DataFrame,
-        items: pl.DataFrame,
-        histories: pl.DataFrame | None = None,  # noqa: ARG002 (protocol)
-        *,
-        pairs: npt.NDArray[np.integer[Any]] | None = None,
+    def rate_pairs(
+        self, personas: pl.DataFrame, items: pl.DataFrame, past: pl.DataFrame | None, pairs: Ints
     ) -> RatingBatch:
-        """Two-point distributions around the means; see :class:`pipelines.raters.Rater`."""
-        pairs = all_pairs(personas.height, items.height) if pairs is None else pairs
+        """Two-point distributions around the means."""
+        del personas, past
         mean = self.means(items["item_id"])[pairs[:, 1]]
         steps = np.clip((mean - self.scale.low) / self.scale.step, 0, len(self.scale) - 1)
         lower = np.minimum(np.floor(steps).astype(np.int64), len(self.scale) - 2)
@@ -95,9 +81,4 @@ class MeanRater:
 
     def metadata(self) -> dict[str, Any]:
         """The global mean; the item means are in `item_stats`."""
-        return {
-            "rater": self.name,
-            "scale": self.scale.name,
-            "fitted": {"global_mean": self._global, "items_with_mean": self._means.height},
-            "by_hand": {},
-        }
+        return self.described({"global_mean": self._global, "items_with_mean": self._means.height})

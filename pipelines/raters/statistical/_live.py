@@ -117,22 +117,26 @@ class LiveStatistical(BoundRater):
 
     def explain(self, persona: int, item: int, past: Ints, ratings: Floats) -> dict[str, float]:
         """Effects on the expected rating of one pair, by name, in units of the scale."""
-        pair = np.array([[persona, self._rows[item]]])
-        parts = pair_features(self._profiles, self._catalogue, pair)[0] * self._weights
-        width = self._unread[[persona]]
+        who, taste, width = np.array([persona]), None, self._unread[[persona]]
         if len(past):
-            who = np.array([persona])
             taste, variance = self.beliefs(who, past[None], ratings[None])
-            leniency = self._lower00 * float(taste[0, 0])
-            surplus = float(np.vecdot(self._items_white[item], taste[0]))
-            parts[_LENIENCY] += self._weights[_LENIENCY] * leniency
-            parts[_HISTORY] = self._weights[_HISTORY] * (surplus - leniency)
             width = self._widths(who, variance)
+        parts = self._parts(who, np.array([item]), taste)[0]
         # Row 0 is the whole, the others are without one effect each.
         location = parts.sum() - np.concatenate([[0.0], parts])
         again = np.full(len(location), persona)
         expected = self._batch(again, location, np.repeat(width, len(location))).expected
         return {e: float(expected[0] - expected[n + 1]) for n, e in enumerate(EFFECTS)}
+
+    def _parts(self, personas: Ints, items: Ints, taste: Floats | None) -> Floats:
+        """Parts of the location of each pair after beliefs, of shape (n, effects)."""
+        pairs = np.stack([personas, self._rows[items]], axis=1)
+        parts = pair_features(self._profiles, self._catalogue, pairs) * self._weights
+        if taste is not None:
+            moved = self._moved_by(taste, items)
+            parts[:, _LENIENCY] += moved[0]
+            parts[:, _HISTORY] += moved[1]
+        return np.asarray(parts, np.float64)
 
     def settle(
         self, memories: Sequence[tuple[Ints, Floats]], personas: Ints | None = None
@@ -205,13 +209,15 @@ class LiveStatistical(BoundRater):
         return taste, np.where(present.any(axis=1), np.minimum(variance, most), most)
 
     def _moved(self, taste: Floats, items: Ints) -> Floats:
-        """Addition of beliefs to locations: leniency by its weight, the rest by history's."""
+        """Addition of beliefs to locations, of shape (n,)."""
+        leniency, history = self._moved_by(taste, items)
+        return leniency + history
+
+    def _moved_by(self, taste: Floats, items: Ints) -> tuple[Floats, Floats]:
+        """The addition's parts: leniency by its weight, the rest by history's."""
         leniency = self._lower00 * taste[:, 0]
         surplus = np.vecdot(self._items_white[items], np.ascontiguousarray(taste))
-        return np.asarray(
-            self._weights[_LENIENCY] * leniency + self._weights[_HISTORY] * (surplus - leniency),
-            np.float64,
-        )
+        return self._weights[_LENIENCY] * leniency, self._weights[_HISTORY] * (surplus - leniency)
 
     def _widths(self, personas: Ints, variance: Floats) -> Floats:
         # A drawn taste is known: ratings leave no less unknown.
@@ -252,15 +258,7 @@ class Settled:
         largest part is the effect without which it would be lowest, and the smallest the one
         without which it would be highest.
         """
-        live, personas = self.rater, self.personas[memories]
-        pairs = np.stack([personas, live._rows[items]], axis=1)
-        parts = pair_features(live._profiles, live._catalogue, pairs) * live._weights
-        taste = self.taste[memories]
-        leniency = live._lower00 * taste[:, 0]
-        surplus = np.vecdot(live._items_white[items], np.ascontiguousarray(taste))
-        parts[:, _LENIENCY] += live._weights[_LENIENCY] * leniency
-        parts[:, _HISTORY] += live._weights[_HISTORY] * (surplus - leniency)
-        return np.asarray(parts, np.float64)
+        return self.rater._parts(self.personas[memories], items, self.taste[memories])
 
 
 class _Static:

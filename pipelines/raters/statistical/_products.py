@@ -9,7 +9,7 @@ has the mean of its scores in each.
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +22,7 @@ from scipy import sparse
 from scipy.special import ndtr, ndtri
 
 from pipelines.errors import ContractError
-from pipelines.raters.protocol import OK, Floats, Ints, RatingBatch, all_pairs
+from pipelines.raters.protocol import OK, Floats, Ints, RatingBatch, TableRater
 from pipelines.scales import RatingScale
 from pipelines.seeding import combine, hash_ids, uniform
 
@@ -110,6 +110,13 @@ class ChoiceSets:
             items, categories, sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape)
         )
 
+    def values_of(self, facets: pl.DataFrame) -> pl.DataFrame:
+        """Facets of the sets' products, with the ``key`` ``facet_id:value`` of each."""
+        return facets.with_columns(key=pl.format("{}:{}", "facet_id", "value")).filter(
+            pl.col("item_id").is_in(self.items.implode())
+            & pl.col("category_id").is_in(self.categories.implode())
+        )
+
     @cached_property
     def sizes(self) -> Floats:
         """Products of each set (count), of shape (sets,)."""
@@ -130,30 +137,21 @@ def positions(values: pl.Series, among: pl.Series) -> Ints:
     return joined["place"].cast(pl.Int64).fill_null(-1).to_numpy()
 
 
-class _ProductRater(ABC):
+class _ProductRater(TableRater):
     """Base of the raters: scores of the pairs that have one, as distributions."""
 
     language_model = False
-    name: str
     _missing = _NO_SET
 
-    def __init__(self, sets: ChoiceSets, scale: RatingScale) -> None:
-        self._sets, self.scale = sets, scale
+    def __init__(self, choice_set_items: pl.DataFrame, scale: RatingScale) -> None:
+        self._sets, self.scale = ChoiceSets.read(choice_set_items), scale
 
-    def rate(
-        self,
-        personas: pl.DataFrame,
-        items: pl.DataFrame,
-        histories: pl.DataFrame | None = None,  # noqa: ARG002 (protocol)
-        *,
-        pairs: npt.NDArray[np.integer[Any]] | None = None,
+    def rate_pairs(
+        self, personas: pl.DataFrame, items: pl.DataFrame, past: pl.DataFrame | None, pairs: Ints
     ) -> RatingBatch:
-        """Distributions around the scores; see :class:`pipelines.raters.Rater`.
-
-        A product that is in no choice set is `invalid`, with a note.
-        """
-        pairs = all_pairs(personas.height, items.height) if pairs is None else pairs
-        who, what = np.asarray(pairs, np.int64).reshape(-1, 2).T
+        """Distributions around the scores; `invalid`, with a note, for a product in no set."""
+        del past
+        who, what = pairs.T
         products, place = np.unique(what, return_inverse=True)
         column = positions(items["item_id"].gather(products), self._sets.items)
         score = np.full(len(who), np.nan)
@@ -181,6 +179,10 @@ class _ProductRater(ABC):
             notes=None if ok.all() else notes,
         )
 
+    def _described(self, fitted: dict[str, int], **by_hand: Any) -> dict[str, Any]:
+        sets = {"choice_sets": len(self._sets.categories)}
+        return self.described(sets | fitted, by_hand | {"spread": SPREAD})
+
     @abstractmethod
     def _scores(self, personas: pl.DataFrame, items: Ints) -> Floats:
         """Points of 100, of shape (personas, products of the sets); NaN for an unknown persona."""
@@ -199,7 +201,6 @@ class FacetRater(_ProductRater):
 
     name = "facets"
     needs = ("choice_set_items", "facets")
-    uses = ()
 
     def __init__(
         self,
@@ -209,12 +210,9 @@ class FacetRater(_ProductRater):
         *,
         seed: int = 0,
     ) -> None:
-        super().__init__(ChoiceSets.read(choice_set_items), scale)
+        super().__init__(choice_set_items, scale)
         sets, self._seed = self._sets, seed
-        facets = facets.with_columns(key=pl.format("{}:{}", "facet_id", "value")).filter(
-            pl.col("item_id").is_in(sets.items.implode())
-            & pl.col("category_id").is_in(sets.categories.implode())
-        )
+        facets = sets.values_of(facets)
         self._values = facets["key"].unique().sort()
         self._keys = hash_ids(self._values)
         category = positions(facets["category_id"], sets.categories)
@@ -230,21 +228,12 @@ class FacetRater(_ProductRater):
 
     def metadata(self) -> dict[str, Any]:
         """Counts of what was read and the constants set by hand."""
-        return {
-            "rater": self.name,
-            "scale": self.scale.name,
-            "fitted": {
-                "choice_sets": len(self._sets.categories),
-                "products": len(self._sets.items),
-                "facet_values": len(self._values),
-            },
-            "by_hand": {
-                "unstated_weight": _UNSTATED,
-                "kind_weights": _KINDS,
-                "points_per_weight": _FACET_GAIN,
-                "spread": SPREAD,
-            },
-        }
+        return self._described(
+            {"products": len(self._sets.items), "facet_values": len(self._values)},
+            unstated_weight=_UNSTATED,
+            kind_weights=_KINDS,
+            points_per_weight=_FACET_GAIN,
+        )
 
     def _scores(self, personas: pl.DataFrame, items: Ints) -> Floats:
         worth = self._worth[items]
@@ -293,7 +282,6 @@ class TextRater(_ProductRater):
 
     name = "text"
     needs = ("choice_set_items", "item_embeddings", "persona_embeddings")
-    uses = ()
     _missing = _NO_VECTOR
 
     def __init__(
@@ -303,7 +291,7 @@ class TextRater(_ProductRater):
         persona_embeddings: pl.DataFrame,
         scale: RatingScale,
     ) -> None:
-        super().__init__(ChoiceSets.read(choice_set_items), scale)
+        super().__init__(choice_set_items, scale)
         sets = self._sets
         people = _matrix(persona_embeddings["vector"])
         place = positions(sets.items, item_embeddings["item_id"])
@@ -347,19 +335,13 @@ class TextRater(_ProductRater):
 
     def metadata(self) -> dict[str, Any]:
         """Counts of what was read and the constants set by hand."""
-        return {
-            "rater": self.name,
-            "scale": self.scale.name,
-            "fitted": {
-                "choice_sets": len(self._sets.categories),
+        return self._described(
+            {
                 "products_with_vector": int(self._known.sum()),
                 "personas_with_vector": len(self._people),
             },
-            "by_hand": {
-                "points_per_deviation": {"in_set": _WITHIN_GAIN, "of_set": _BETWEEN_GAIN},
-                "spread": SPREAD,
-            },
-        }
+            points_per_deviation={"in_set": _WITHIN_GAIN, "of_set": _BETWEEN_GAIN},
+        )
 
     def _scores(self, personas: pl.DataFrame, items: Ints) -> Floats:
         place = positions(personas["persona_id"], self._people)
@@ -390,7 +372,6 @@ class WordsRater(_ProductRater):
 
     name = "words"
     needs = ("choice_set_items", "facets")
-    uses = ()
 
     def __init__(
         self,
@@ -402,13 +383,10 @@ class WordsRater(_ProductRater):
         # Environments rate without the packages that match products to a tree.
         from pipelines.products import content_words, vocabularies
 
-        super().__init__(ChoiceSets.read(choice_set_items), scale)
+        super().__init__(choice_set_items, scale)
         sets = self._sets
         self._words = content_words
-        facets = facets.filter(
-            pl.col("item_id").is_in(sets.items.implode())
-            & pl.col("category_id").is_in(sets.categories.implode())
-        ).with_columns(key=pl.format("{}:{}", "facet_id", "value"))
+        facets = sets.values_of(facets)
         values = facets.select("key", "facet_id", "value").unique("key").sort("key")
         item = positions(facets["item_id"], sets.items)
         times = np.asarray(sets.of.sum(axis=1)).ravel()
@@ -440,16 +418,11 @@ class WordsRater(_ProductRater):
 
     def metadata(self) -> dict[str, Any]:
         """Counts of what was read and the constants set by hand."""
-        return {
-            "rater": self.name,
-            "scale": self.scale.name,
-            "fitted": {
-                "choice_sets": len(self._sets.categories),
-                "products": len(self._sets.items),
-                "facet_values": self._worth.shape[1],
-            },
-            "by_hand": {"points_per_value": _NAMED_GAIN, "place": _PLACE, "spread": SPREAD},
-        }
+        return self._described(
+            {"products": len(self._sets.items), "facet_values": self._worth.shape[1]},
+            points_per_value=_NAMED_GAIN,
+            place=_PLACE,
+        )
 
     def _scores(self, personas: pl.DataFrame, items: Ints) -> Floats:
         weights = np.zeros((personas.height, self._worth.shape[1]))

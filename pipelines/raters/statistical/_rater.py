@@ -11,7 +11,7 @@ import polars as pl
 
 from pipelines.errors import ContractError
 from pipelines.personas import read_fields
-from pipelines.raters.protocol import OK, BoundRater, Floats, Ints, RatingBatch, all_pairs
+from pipelines.raters.protocol import OK, BoundRater, Floats, Ints, RatingBatch, TableRater
 from pipelines.raters.statistical._drawn import Conditioner, PersonaTastes, StatementModel
 from pipelines.raters.statistical._ordinal import OrdinalModel, tilt
 from pipelines.raters.statistical._people import (
@@ -62,7 +62,7 @@ HUMAN = "human"
 
 
 @dataclass(frozen=True)
-class StatisticalRater:
+class StatisticalRater(TableRater):
     """An ordinal model over quality, genres, text similarity, rating history and leniency.
 
     Make it with :func:`pipelines.raters.fit_statistical`. The weights, cutpoints, quality prior,
@@ -108,16 +108,11 @@ class StatisticalRater:
 
         return LiveStatistical(self, personas, items)
 
-    def rate(
-        self,
-        personas: pl.DataFrame,
-        items: pl.DataFrame,
-        histories: pl.DataFrame | None = None,
-        *,
-        pairs: npt.NDArray[np.integer[Any]] | None = None,
+    def rate_pairs(
+        self, personas: pl.DataFrame, items: pl.DataFrame, past: pl.DataFrame | None, pairs: Ints
     ) -> RatingBatch:
-        """Rate pairs; see :class:`pipelines.raters.Rater`."""
-        parts, style = self._parts(personas, items, histories, pairs)
+        """Distributions of the fitted model."""
+        parts, style = self._parts(personas, items, past, pairs)
         probabilities = self.distributions(parts.sum(axis=1), *style)
         return RatingBatch(self.scale, probabilities, [OK] * len(parts))
 
@@ -199,13 +194,11 @@ class StatisticalRater:
         pairs: npt.NDArray[np.integer[Any]] | None,
     ) -> tuple[Floats, tuple[Floats, Floats]]:
         """Locations by effect (pairs, effects), and widths and log odds of the ends (pairs,)."""
-        if pairs is None:
-            pairs = all_pairs(personas.height, items.height)
+        person, item = self.pairs_of(personas, items, pairs).T
         catalogue, rows = self._place(items)
         profiles = self._profiles(personas, histories)
-        placed = np.stack([pairs[:, 0], rows[pairs[:, 1]]], axis=1).astype(np.int64)
+        placed = np.stack([person, rows[item]], axis=1)
         parts = pair_features(profiles, catalogue, placed) * self._weights
-        person = placed[:, 0]
         return parts, (self._widths(profiles)[person], self._extremes(profiles)[person])
 
     def _extremes(self, profiles: Profiles) -> Floats:
@@ -251,31 +244,29 @@ class StatisticalRater:
 
     def metadata(self) -> dict[str, Any]:
         """Fitted values with their basis, and constants set by hand."""
-        return {
-            "rater": self.name,
-            "scale": self.scale.name,
-            "fitted": {
+        numbers = {
+            "mean_rating": self.quality.mean,
+            "quality_strength": self.quality.strength,
+            "vote_weight": self.quality.vote_weight,
+            "taste_spread": np.sqrt(self.tastes.taste_variance),
+            "drawn_spread": np.sqrt(self.drawn.taste_variance),
+            "noise_spread": np.sqrt(self.tastes.noise),
+            "width_level": self.width_level,
+            "width_spread": self.width_spread,
+            "extremes_spread": self.extremes_spread,
+            "leniency_spread": self.leniency_quantiles.std(),
+        }
+        statements = {n: getattr(self.statements, n) for n in ("liked", "disliked", "noise")}
+        return self.described(
+            {
                 **self.fitted_on,
                 "weights": dict(zip(EFFECTS, self.model.weights.round(6).tolist(), strict=True)),
                 "cutpoints": self.model.cutpoints.round(6).tolist(),
-                "mean_rating": round(self.quality.mean, 6),
-                "quality_strength": round(self.quality.strength, 6),
-                "vote_weight": round(self.quality.vote_weight, 6),
-                "taste_spread": round(float(np.sqrt(self.tastes.taste_variance)), 6),
-                "drawn_spread": round(float(np.sqrt(self.drawn.taste_variance)), 6),
-                "noise_spread": round(float(np.sqrt(self.tastes.noise)), 6),
                 "taste": self.taste,
-                "statements": {
-                    "liked": round(self.statements.liked, 6),
-                    "disliked": round(self.statements.disliked, 6),
-                    "noise": round(self.statements.noise, 6),
-                },
-                "width_level": round(self.width_level, 6),
-                "width_spread": round(self.width_spread, 6),
-                "extremes_spread": round(self.extremes_spread, 6),
-                "leniency_spread": round(float(self.leniency_quantiles.std()), 6),
+                "statements": {name: round(value, 6) for name, value in statements.items()},
+                **{name: round(float(value), 6) for name, value in numbers.items()},
             },
-            "by_hand": {
+            {
                 "text_trust": TEXT_TRUST,
                 "bands": {name: list(band) for name, band in BANDS.items()},
                 "word_kept": KEPT,
@@ -285,7 +276,7 @@ class StatisticalRater:
                 "genre_strength": GENRE_STRENGTH,
                 "votes_half": VOTES_HALF,
             },
-        }
+        )
 
     def _place(self, items: pl.DataFrame) -> tuple[Catalogue, Ints]:
         """A catalogue that holds all of `items`, and the row of each in it."""

@@ -91,7 +91,7 @@ def test_many_queries_have_the_scores_worked_out_by_hand():
 @pytest.mark.parametrize("k", [1, 3, 40])
 def test_many_queries_equal_one_at_a_time(k, embedded):
     memory = world(7, embedded)
-    users = [None, *list(memory._base.index.codes("User"))[:9]]
+    users = [None, *list(memory._index.codes("User"))[:9]]
     queries = list(product(users, (f"m:{n}" for n in range(1, 26))))
     np.random.default_rng(1).shuffle(queries)
     asked, items = (list(side) for side in zip(*queries, strict=True))
@@ -101,12 +101,12 @@ def test_many_queries_equal_one_at_a_time(k, embedded):
 
 def test_chunks_and_blocks_do_not_change_answers(monkeypatch):
     memory = world(8)
-    users = list(memory._base.index.codes("User"))[:9] * 12
+    users = list(memory._index.codes("User"))[:9] * 12
     items = [f"m:{1 + n % 25}" for n in range(len(users))]
     whole = rows(memory.retrieve_many(users, items, k=4))
     monkeypatch.setattr(search, "_CHUNK_BYTES", 8 * 25 * 4)
-    for name in ("_BLOCK_ITEMS", "_BLOCK_QUERIES", "_BLOCK_USERS"):
-        monkeypatch.setattr(search, name, 2)
+    monkeypatch.setattr(search, "_BLOCK_BYTES", 1)
+    monkeypatch.setattr(search, "_BLOCK_QUERIES", 2)
     assert rows(memory.retrieve_many(users, items, k=4)) == whole
 
 

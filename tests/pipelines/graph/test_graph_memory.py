@@ -17,8 +17,7 @@ from support.graphs import movie_triples
 from pipelines.config import GraphSettings
 from pipelines.errors import ConfigError, ContractError, ReleaseError
 from pipelines.graph import GraphIndex, GraphMemory, PathSim, item_similarity, load_metapaths
-from pipelines.graph._metapaths import parse_metapaths
-from pipelines.graph._schema import load_schema
+from pipelines.graph._schema import load_schema, parse_metapaths
 
 TYPES = {"u": "User", "m": "Movie", "genre": "Genre", "rating": "Rating", "director": "Director"}
 INVERSE = {
@@ -560,9 +559,9 @@ def test_answers_without_a_user_are_the_table_of_similar_items(seed):
 def test_user_similarity_is_that_of_pathsim(seed):
     triples, items, _ = random_world(seed)
     memory = GraphMemory.from_tables(triples, items)
-    sim = PathSim(memory._base.index, load_metapaths("movies"))
-    codes = memory._base.index.codes("Movie")
-    for user, code in list(memory._base.index.codes("User").items())[:12]:
+    sim = PathSim(memory._index, load_metapaths("movies"))
+    codes = memory._index.codes("Movie")
+    for user, code in list(memory._index.codes("User").items())[:12]:
         expected = sim.user_similarity(code)
         for item in ("m:1", "m:9"):
             for n in memory.retrieve(user, item, k=25):

@@ -4,7 +4,7 @@ import pytest
 
 from pipelines.errors import ConfigError
 from pipelines.graph import load_metapaths, load_schema
-from pipelines.graph._metapaths import parse_metapaths
+from pipelines.graph._schema import parse_metapaths
 
 #: Appendix D, as sequences of relations.
 PAPER = {

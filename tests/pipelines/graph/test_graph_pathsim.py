@@ -17,7 +17,7 @@ from pipelines.graph import (
     round_trips,
 )
 from pipelines.graph import _pathsim as kernels
-from pipelines.graph._metapaths import parse_metapaths
+from pipelines.graph._schema import parse_metapaths
 
 COLUMNS = ["head", "head_type", "relation", "tail", "tail_type"]
 MOVIES = load_metapaths("movies")

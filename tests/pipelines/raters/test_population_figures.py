@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipelines.raters.report import (
+from pipelines.raters.report._population import (
     Lists,
     headroom_by_person,
     ks_distance,

@@ -14,7 +14,7 @@ from pipelines.raters import (
     scale_named,
     score_pairs,
 )
-from pipelines.raters.report import headroom_by_person, variance_shares
+from pipelines.raters.report._population import headroom_by_person, variance_shares
 
 
 @pytest.fixture(scope="module")

@@ -16,13 +16,14 @@ from pipelines.raters import (
     scale_named,
     whole_report,
 )
-from pipelines.raters.report import COLD_BASELINES, SPLITS
 from pipelines.raters.report._held_out import (
     collect_people,
     in_source_units,
     persona_rows,
     time_split,
 )
+from pipelines.raters.report._predictors import COLD_BASELINES
+from pipelines.raters.report._report import SPLITS
 
 NAMES = ("statistical", "mean", "random")
 
