@@ -441,13 +441,21 @@ def person_block(persona: Row, past: Sequence[Past], style: PromptStyle) -> str:
     return render_template("rating_person", facts=lines, past=shown, who=pronouns.object)
 
 
+def opinion_of(rating: float, scale: RatingScale) -> str:
+    """A past rating in a word.
+
+    >>> [opinion_of(r, SCALES["1-5"]) for r in (4.0, 3.5, 2.0)]
+    ['liked', 'found middling', 'disliked']
+    """
+    share = (rating - scale.low) / (scale.high - scale.low)
+    return next(opinion for opinion, least in _OPINIONS if share >= least)
+
+
 def _opinions(past: Sequence[Past], style: PromptStyle) -> list[tuple[str, list[str]]]:
     """Titles by opinion, oldest first."""
     by_opinion: dict[str, list[str]] = {opinion: [] for opinion, _ in _OPINIONS}
     for one in past:
-        share = (one.rating - one.scale.low) / (one.scale.high - one.scale.low)
-        opinion = next(opinion for opinion, least in _OPINIONS if share >= least)
-        by_opinion[opinion].append(style.subject.title(one.item))
+        by_opinion[opinion_of(one.rating, one.scale)].append(style.subject.title(one.item))
     return [(opinion, titles) for opinion, titles in by_opinion.items() if titles]
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.llm.engines import Image, Message
-from pipelines.prompts._ratings import CLOSED, answer_start
+from pipelines.prompts._ratings import CLOSED, answer_start, opinion_of
 from pipelines.prompts._texts import (
     Row,
     Subject,
@@ -135,7 +135,7 @@ def _person(candidate: Mapping[str, Any]) -> str:
 
 
 #: Bumped with every change of wording; the digest of the templates changes with it.
-AGENT_PROMPT_VERSION = "3"
+AGENT_PROMPT_VERSION = "4"
 _AGENT_TEMPLATES = (
     *("agent_person", "agent_memory", "agent_item", "agent_rate", "agent_say", "agent_leave"),
     "rating_like_question",
@@ -191,7 +191,7 @@ def agent_item(domain: str, item: ShownItem) -> str:
     if item.comment:
         lines.append(f"comment of somebody else: {one_line(item.comment)}")
     near = [
-        one_line(title) + (f" ({rating:.1f}/5)" if rating is not None else "")
+        one_line(title) + (f" ({opinion_of(rating, SCALES['1-5'])})" if rating is not None else "")
         for title, rating in item.similar
     ]
     if near:
@@ -205,10 +205,12 @@ def agent_item(domain: str, item: ShownItem) -> str:
 def memory_text(title: str, rating: float) -> str:
     """A training interaction as an entry of an episodic memory.
 
+    ``rating`` is on 1-5. It stands there in a word: small models take any number for praise.
+
     >>> memory_text("Alien (1979)", 4.4)
-    'Alien (1979): rated 4 of 5.'
+    'Alien (1979): liked.'
     """
-    return f"{one_line(title)}: rated {rating:.0f} of 5."
+    return f"{one_line(title)}: {opinion_of(rating, SCALES['1-5'])}."
 
 
 def agent_messages(

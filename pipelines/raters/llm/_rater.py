@@ -246,7 +246,7 @@ class LLMRater(ModelRater):
             )
         self._cut = 0
         self._mass = (0.0, 0)
-        #: Mean and spread of the answers about the anchors of the persons asked so far, by their text.
+        #: Mean and spread of the answers about the anchors, by the text of the person.
         self._levels: dict[str, tuple[float, float]] = {}
         # Several threads may ask one live question each; a tally is one run's.
         self._lock = threading.Lock()
