@@ -5,8 +5,8 @@
 A Llama of about 15 million random parameters (the shape of benchmarks/engines) plays agent and
 customer on a generated world. *Together*: all dialogues move turn by turn through `ask`, with
 packed prompts. *Alone*: dialogue after dialogue, each request by itself, as a plain loop would;
-`--alone` of the same dialogues are played. Then all of them once more against the stored answers: a rerun
-asks nothing. CPU is that of this process; imports and loading at first use come before.
+`--alone` of the same dialogues are played. Then all of them once more against the stored answers:
+a rerun asks nothing. CPU is that of this process; imports and loading at first use come before.
 """
 
 from __future__ import annotations
