@@ -23,11 +23,12 @@ def answer_columns(shelf: ChoiceSet) -> Ints:
 
 def columns_of(shelf: ChoiceSet, turns: Sequence[Turn]) -> list[int]:
     """Distinct columns of the answers in a dialogue; none of an answer without a facet or value."""
-    first, columns = answer_columns(shelf), []
+    first = (shelf.starts + np.arange(len(shelf.facets))).tolist()
+    columns = []
     for answer in (turn.answer for turn in turns):
         if answer.facet >= 0 and answer.value != UNMATCHED:
             value = answer.value if answer.value >= 0 else shelf.widths[answer.facet]
-            columns.append(int(first[answer.facet] + value))
+            columns.append(first[answer.facet] + int(value))
     return list(dict.fromkeys(columns))
 
 

@@ -71,10 +71,14 @@ class SetBelief:
         return np.asarray(self.y.argmax(axis=1), np.int64)
 
     @cached_property
-    def _fifth(self) -> Floats:
-        """Score of each type's fifth product, of shape (K,)."""
+    def _events(self) -> Floats:
+        """Regret and the six events of `CONFIDENCES`, of shape (products, K, 7)."""
+        regret = self.most[:, None] - self.y
+        # Rank with ties at the best place: one more than the number of better products.
         ordered = np.sort(self.y, axis=1)[:, ::-1]
-        return ordered[:, min(4, ordered.shape[1] - 1)]
+        fifth = ordered[:, min(4, ordered.shape[1] - 1)][:, None]
+        events = [regret <= 0, self.y >= fifth, *(regret <= level for level in REGRET_LEVELS)]
+        return np.stack([regret, *events]).astype(np.float32).transpose(2, 1, 0).copy()
 
     @cached_property
     def _winners(self) -> Floats:
@@ -92,11 +96,7 @@ class SetBelief:
 
     def expected(self, w: Floats, product: int) -> Floats:
         """Expected regret and six confidences of selling a product, of shape (7,)."""
-        y = self.y[:, product]
-        regret = self.most - y
-        # Ties have the best rank: one more than the number of better products.
-        events = [regret <= 0, y >= self._fifth, *(regret <= level for level in REGRET_LEVELS)]
-        return np.asarray([w @ regret, *(w @ event for event in events)], np.float32)
+        return np.asarray(w @ self._events[product], np.float32)
 
     def answered(self, w: Floats) -> tuple[np.float32, Floats]:
         """V(w) = max_a Σ_k w_k y_ka, and Σ_v P(v) V(w^v) of each facet, of shape (facets,).

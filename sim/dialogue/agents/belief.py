@@ -95,7 +95,8 @@ class BeliefAgent:
         expected_regret, *confidences = table.expected(w, product).tolist()
         facet = -1
         if table.facets and dialogue.may_ask(self._questions):
-            free = ~np.isin(np.arange(table.facets), list(dialogue.asked))
+            free = np.ones(table.facets, np.bool_)
+            free[list(dialogue.asked)] = False
             scores = np.round(self.scores(table, w, free, dialogue), 3)
             scores = np.where(free, scores, -np.inf)
             if dialogue.forced or scores.max() > self.threshold:

@@ -173,17 +173,20 @@ class StatisticalCustomer:
 
         Empty where the product has the preferred value of every facet that it has.
         """
+        if not shelf.facets:
+            return ""
         means = value_means(shelf, sale.y[None])[0]
-        worst, wish = 0.0, ""
-        for facet, start, width in zip(shelf.facets, shelf.starts, shelf.widths, strict=True):
-            scores, value = means[start : start + width], facet.of[sale.product]
-            if value < 0 or np.isnan(scores[value]):
-                continue
-            missed = np.nanmax(scores) - scores[value]
-            if missed > worst:
-                worst = missed
-                wish = _wish(facet.kind, facet.values[np.nanargmax(scores)])
-        return f" I would have preferred {wish}." if wish else ""
+        means = np.where(np.isnan(means), -np.inf, means)
+        of = np.array([facet.of[sale.product] for facet in shelf.facets])
+        actual = means[shelf.starts + np.maximum(of, 0)]
+        actual[(of < 0) | np.isinf(actual)] = np.inf
+        missed = np.maximum.reduceat(means, shelf.starts) - actual
+        n = int(missed.argmax())
+        if not missed[n] > 0:
+            return ""
+        facet, start = shelf.facets[n], shelf.starts[n]
+        preferred = facet.values[int(means[start : start + shelf.widths[n]].argmax())]
+        return f" I would have preferred {_wish(facet.kind, preferred)}."
 
 
 def _wish(kind: str, value: str) -> str:
