@@ -47,7 +47,7 @@ class Cohorts(dg.DynamicPartitionsDefinition):
         return DOMAINS[str(self.name).removesuffix("_cohorts")].cohort("default")
 
     def has_partition_key(self, partition_key: str, *arguments: Any, **named: Any) -> bool:
-        """Whether there is a cohort of this name."""
+        """True if there is a cohort of this name."""
         return partition_key in {self.standing, IMPORTED} or super().has_partition_key(
             partition_key, *arguments, **named
         )

@@ -490,7 +490,7 @@ def _first_fault(
 
 
 def _death(events: Sequence[dg.DagsterEvent], step: str) -> str:
-    """How the process of a step ended: Dagster says it in an event of the run."""
+    """End of the process of a step: Dagster says it in an event of the run."""
     for event in events:
         if event.step_key == step and event.is_engine_event and event.engine_event_data.error:
             return str(event.message).partition(f"for step {step} ")[2].partition(".")[0]

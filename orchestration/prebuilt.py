@@ -14,5 +14,5 @@ __all__: list[str] = []
 # On a fault each step builds them itself, and reports it.
 with suppress(Exception):
     source = os.environ.get(SOURCE)
-    made = shared_defs(*json.loads(source)) if source else shared_defs(part="pipeline")
-    made.get_repository_def().get_job("__ASSET_JOB")
+    definitions = shared_defs(*json.loads(source)) if source else shared_defs(part="pipeline")
+    definitions.get_repository_def().get_job("__ASSET_JOB")

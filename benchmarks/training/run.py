@@ -134,7 +134,7 @@ def masked() -> None:
     import torch as th
     from sb3_contrib.common.maskable.distributions import MaskableCategorical
 
-    from sim.training._distribution import MASKED, MaskedCategorical
+    from sim.training._networks import MASKED, MaskedCategorical
 
     th.set_num_threads(1)
     print("\n| masked categorical, 80 x 10,000 | CPU, ms |\n|---|--:|")

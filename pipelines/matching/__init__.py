@@ -7,9 +7,25 @@ make the user's own lists than those of others; the best one is the user's perso
 (5.5, 7.0)
 """
 
-from pipelines.matching._assumed import ASSUMED_FILE, assumed
-from pipelines.matching._history import STATED, History, Lists, occupation_values, occupations_of
-from pipelines.matching._match import Matched, match_users, posterior_of
+from pipelines.matching._history import (
+    ASSUMED_FILE,
+    STATED,
+    History,
+    Lists,
+    assumed,
+    occupation_values,
+    occupations_of,
+)
+from pipelines.matching._match import (
+    Matched,
+    choose,
+    draw_trials,
+    list_sizes,
+    match_users,
+    open_matcher,
+    posterior_of,
+    self_consistency,
+)
 from pipelines.matching._model import ModelMatcher
 from pipelines.matching._personality import (
     Personality,
@@ -18,9 +34,7 @@ from pipelines.matching._personality import (
     read_personality,
 )
 from pipelines.matching._protocol import ATTRIBUTES, BIG_FIVE, Matcher, Rated, Taste, Trials
-from pipelines.matching._registry import open_matcher
 from pipelines.matching._report import attribute_rows, attribute_study
-from pipelines.matching._scores import choose, draw_trials, list_sizes, self_consistency
 from pipelines.matching._statistical import StatisticalMatcher, likeness
 from pipelines.matching._tastes import TasteProfile, taste_profiles, taste_text
 

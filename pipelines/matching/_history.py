@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,15 @@ from pipelines.errors import ConfigError, ContractError
 from pipelines.packaged import packaged_yaml
 from pipelines.scales import SCALES, rescale
 from pipelines.seeding import U64, combine, hash_ids
+
+#: The file, as reports name it.
+ASSUMED_FILE = "pipelines/matching/data/assumed.yaml"
+
+
+def assumed() -> dict[str, Any]:
+    """The content of ``data/assumed.yaml``."""
+    return dict(packaged_yaml("pipelines.matching", "assumed.yaml"))
+
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
@@ -14,12 +14,137 @@ from pipelines.config import MatchingSettings
 from pipelines.contracts import CONTRACTS
 from pipelines.contracts.models import TRAITS
 from pipelines.errors import ConfigError, ContractError
-from pipelines.matching._history import SEED, Floats, History, Ints
-from pipelines.matching._protocol import ATTRIBUTES, CANDIDATES, Matcher, Taste
-from pipelines.matching._scores import choose, draw_trials, self_consistency
+from pipelines.matching._history import SEED, Floats, History, Ints, Lists
+from pipelines.matching._protocol import ATTRIBUTES, CANDIDATES, Matcher, Taste, Trials
 from pipelines.matching._tastes import taste_profiles
 from pipelines.personas import matched_cohort
+from pipelines.plugins import closing_on_error
 from pipelines.progress import advance
+from pipelines.seams import MATCHERS
+from pipelines.seeding import combine
+
+if TYPE_CHECKING:
+    from pipelines.config import Settings
+
+# A purpose per draw, so that adding one changes no other.
+_OWN, _OTHERS, _THEIRS = 41, 42, 43
+
+
+def list_sizes(counts: Ints, size: int) -> Ints:
+    """Interactions of a user's list: `size`, or half of all where there are fewer than two lists.
+
+    >>> list_sizes(np.array([1, 5, 99, 100]), 50).tolist()
+    [1, 3, 50, 50]
+    """
+    return np.where(counts < 2 * size, -(-counts // 2), size)
+
+
+def draw_trials(
+    history: History, users: Ints, *, subsets: int, size: int, others: int, seed: int
+) -> Trials:
+    """Lists that the candidates of each user are scored on.
+
+    Own lists are drawn one by one from all interactions of the user and may overlap. The other
+    users are drawn from everybody with a training interaction; each has one list for all
+    comparisons. ``users`` are ascending numbers of shape (n,); ``subsets`` (the paper's j),
+    ``size`` and ``others`` count own lists, interactions of a list and other users.
+
+    Raises ContractError if there is no other user to compare with.
+    """
+    everybody = len(history.users)
+    if everybody < 2:
+        raise ContractError(
+            "a single user can't be compared with others", where=f"{history.domain}.interactions"
+        )
+    own_lists = [
+        history.draw(users, list_sizes(history.counts[users], size), seed, _OWN, subset)
+        for subset in range(subsets)
+    ]
+    compared = np.empty((len(users), min(others, everybody - 1)), np.int64)
+    for n, (user, key) in enumerate(zip(users, history.keys[users], strict=True)):
+        rng = np.random.default_rng(int(combine(seed, _OTHERS, key)))
+        drawn = rng.choice(everybody - 1, compared.shape[1], replace=False)
+        compared[n] = drawn + (drawn >= user)
+    people, place = np.unique(compared, return_inverse=True)
+    theirs = history.draw(people, list_sizes(history.counts[people], size), seed, _THEIRS)
+    first = np.cumsum([0, *(len(lists) for lists in own_lists)])
+    numbers = first[:-1][None, :] + np.arange(len(users))[:, None]
+    return Trials(_joined([*own_lists, theirs]), numbers, first[-1] + place.reshape(compared.shape))
+
+
+def self_consistency(expected: Floats, own: int) -> tuple[Floats, Floats, Floats]:
+    """s(p, u): mean rating of own lists less mean rating of others' lists.
+
+    Means, because there are ten times as many lists of others as own ones. ``expected`` has ratings
+    on 1-10 of shape (candidates, lists), the ``own`` lists first, NaN where there is none. Returns
+    means of own lists, of others' lists, and their difference; NaN for a candidate that lacks one
+    of its ratings.
+
+    >>> self_consistency(np.array([[8.0, 7.0, 9.0, 5.0, 5.0]]), 3)[2].tolist()
+    [3.0]
+    """
+    mine, others = expected[:, :own].mean(axis=1), expected[:, own:].mean(axis=1)
+    return mine, others, mine - others
+
+
+def choose(user: Ints, score: Floats, users: int) -> tuple[Ints, Floats]:
+    """Row of the best candidate of each user, and how much better it is than the next.
+
+    ``user`` is the position of each candidate's user, ascending; ``score`` is NaN where there is
+    none. Rows (-1 where no candidate has a score; of equal scores the lower number) and margins
+    (NaN with fewer than two scores) are of shape (users,).
+    """
+    order = np.lexsort((np.arange(len(user)), -np.nan_to_num(score, nan=-np.inf), user))
+    first = np.searchsorted(user[order], np.arange(users))
+    best, margin = np.full(users, -1), np.full(users, np.nan)
+    for n, place in enumerate(first):
+        rows = order[place : place + 2]
+        rows = rows[(user[rows] == n) & ~np.isnan(score[rows])]
+        if len(rows):
+            best[n] = rows[0]
+        if len(rows) == 2:
+            margin[n] = score[rows[0]] - score[rows[1]]
+    return best, margin
+
+
+def _joined(parts: list[Lists]) -> Lists:
+    sizes = np.concatenate([np.diff(part.start) for part in parts])
+    rows = np.concatenate([part.rows for part in parts])
+    return Lists(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), rows)
+
+
+def open_matcher(settings: Settings, name: str | None = None) -> Matcher:
+    """The matcher that the settings name, before `fit`.
+
+    A name is one of :data:`pipelines.seams.MATCHERS`; default ``matching.method``. A
+    matcher with a `close` is to be closed.
+
+    Raises
+    ------
+    ConfigError
+        If there is none of that name (naming the nearest), it is no class with the methods of
+        :class:`Matcher`, or it can't be opened.
+    EngineError
+        If the model can't be loaded.
+    """
+    name = name or settings.matching.method
+    if name != "model":
+        matcher: Matcher = MATCHERS.open(name, settings=settings.matching)
+        return matcher
+    from pipelines.llm.answers import AnswerStore
+    from pipelines.llm.engines import load_engine
+    from pipelines.llm.engines.tokens import model_tokenizer
+    from pipelines.matching._model import ModelMatcher
+
+    with closing_on_error(load_engine(settings.engine, settings.serving)) as engine:
+        return ModelMatcher(
+            engine,
+            settings.matching,
+            store=AnswerStore(settings.runtime.home, settings.serving),
+            serving=settings.serving,
+            tokenizer=model_tokenizer(settings.engine, settings.serving),
+        )
+
 
 _ITEMS = 44
 #: Digits of a persona's number, as in the ids of other cohorts.

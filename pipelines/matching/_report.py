@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pipelines.matching._assumed import ASSUMED_FILE
-from pipelines.matching._history import STATED, Floats, History, Ints
+from pipelines.matching._history import ASSUMED_FILE, STATED, Floats, History, Ints
 from pipelines.matching._protocol import attribute_values
 from pipelines.study import RESAMPLES, Figure, Study, interval, user_weights
 

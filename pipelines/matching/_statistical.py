@@ -12,8 +12,16 @@ from scipy import sparse
 from scipy.special import expit, log_softmax
 
 from pipelines.config import MatchingSettings
-from pipelines.matching._assumed import ASSUMED_FILE, assumed
-from pipelines.matching._history import SEED, STATED, Floats, History, Ints, Lists
+from pipelines.matching._history import (
+    ASSUMED_FILE,
+    SEED,
+    STATED,
+    Floats,
+    History,
+    Ints,
+    Lists,
+    assumed,
+)
 from pipelines.matching._protocol import CANDIDATES, Rated, Taste, Trials, attribute_values
 from pipelines.matching._tastes import taste_profiles, taste_text
 from pipelines.seeding import combine, uniform

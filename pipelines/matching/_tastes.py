@@ -10,8 +10,7 @@ import numpy as np
 import polars as pl
 from scipy import sparse
 
-from pipelines.matching._assumed import assumed
-from pipelines.matching._history import Floats, History, Ints
+from pipelines.matching._history import Floats, History, Ints, assumed
 from pipelines.raters.statistical import HumanRows, group_surplus
 
 #: Columns that name the people behind an item, by domain.

@@ -11,9 +11,8 @@ import polars as pl
 from pipelines.config import MatchingSettings
 from pipelines.contracts import CONTRACTS
 from pipelines.matching._history import SEED, History
-from pipelines.matching._match import Matched, match_users
+from pipelines.matching._match import Matched, draw_trials, match_users
 from pipelines.matching._protocol import ATTRIBUTES, CANDIDATES, Matcher
-from pipelines.matching._scores import draw_trials
 
 __all__ = ["MatcherContract", "counted_traits", "small_world"]
 

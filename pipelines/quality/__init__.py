@@ -10,14 +10,17 @@ of a snapshot; importing this package loads none of it.
 
 from pipelines.quality._card import dataset_card
 from pipelines.quality._check import check_dataset
-from pipelines.quality._drift import previous_snapshot, world_of
-from pipelines.quality._figures import figures_for
-from pipelines.quality._plots import PLOTS, plots_for
+from pipelines.quality._plots import PLOTS, figures_for, plots_for
 from pipelines.quality._report import release_report, report_page
-from pipelines.quality._spec import Expectation, Setting
-from pipelines.quality._suites import CONTRACT_CHECK, SUITES, required_checks
+from pipelines.quality._spec import Expectation, PersonaTargets, Setting, persona_targets
+from pipelines.quality._suites import (
+    CONTRACT_CHECK,
+    SUITES,
+    previous_snapshot,
+    required_checks,
+    world_of,
+)
 from pipelines.quality._summary import release_summary, render_summary
-from pipelines.quality._targets import PersonaTargets, persona_targets
 
 __all__ = [
     "CONTRACT_CHECK",

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import ContractError
-from pipelines.quality._drift import drift_views
 from pipelines.quality._spec import (
     VIEWS,
     Evidence,
@@ -19,14 +18,13 @@ from pipelines.quality._spec import (
     View,
     ViewFunction,
 )
-from pipelines.quality._suites import SUITES, queries
+from pipelines.quality._suites import SUITES, drift_views, queries
 
 if TYPE_CHECKING:
     import polars as pl
 
     from pipelines.config import Settings
-    from pipelines.quality._spec import Expectation
-    from pipelines.quality._targets import PersonaTargets
+    from pipelines.quality._spec import Expectation, PersonaTargets
     from pipelines.store import CheckRecord, Snapshot, Store
 
 #: Failing rows kept with a check.

@@ -11,11 +11,9 @@ import json
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-
-from pipelines.quality._targets import PersonaTargets, persona_targets
 
 if TYPE_CHECKING:
     import duckdb
@@ -23,6 +21,52 @@ if TYPE_CHECKING:
 
     from pipelines.config import Settings
     from pipelines.store import Snapshot, Store
+
+
+@dataclass(frozen=True, slots=True)
+class PersonaTargets:
+    """Distributions that personas are sampled from."""
+
+    #: Bands as (first age, last age, share), both ages included (years); shares sum to 1.
+    ages: tuple[tuple[int, int, float], ...]
+    #: Share per gender; they sum to 1.
+    genders: Mapping[str, float]
+    #: Per domain and genre: the share of opinions (liked or disliked) that are favourable, of
+    #: adults (children are not given a liking for some genres).
+    favourable: Mapping[str, Mapping[str, float]]
+
+
+@cache
+def persona_targets(min_age: int = 18) -> PersonaTargets:
+    """Targets from the packaged census and preference lists, of people from an age (years) on.
+
+    Raises ConfigError if the packaged bands leave a gap.
+    """
+    import numpy as np
+
+    from pipelines.domains import DOMAINS
+    from pipelines.personas import DOMAIN_NAMES, load_lists
+
+    lists = load_lists()
+    by_domain = {name: load_lists(name) for name in DOMAINS if name in DOMAIN_NAMES}
+    ages = tuple(
+        (int(low), int(high), float(share))
+        for low, high, share in zip(*lists.ages_from(min_age), strict=True)
+    )
+    male = 0.0
+    for low, high, share in ages:
+        years = np.arange(low, high + 1)
+        # Gender bands are wider than age bands and their edges need not meet.
+        male += share * float(lists.male_shares[lists.gender_bands.of(years)].mean())
+    return PersonaTargets(
+        ages=ages,
+        genders={"female": 1.0 - male, "male": male},
+        favourable={
+            name: dict(zip(domain_lists.genres, map(float, domain_lists.genre_shares), strict=True))
+            for name, domain_lists in by_domain.items()
+        },
+    )
+
 
 Severity = Literal["error", "warn"]
 
@@ -154,7 +198,7 @@ class Evidence:
         return f"{self.domain}.{table}"
 
     def is_table(self, table: str) -> bool:
-        """Whether the domain has a table of this name."""
+        """True if the domain has a table of this name."""
         from pipelines.contracts import CONTRACTS
 
         return self.sibling_name(table) in CONTRACTS

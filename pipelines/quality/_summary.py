@@ -174,7 +174,7 @@ def _items(scan: pl.LazyFrame) -> dict[str, Any]:
 
 
 def _known(column: str, dtype: pl.DataType) -> pl.Expr:
-    """Whether a feature has a value: an empty list or text is none, and neither is `false`."""
+    """True where a feature has a value: an empty list or text is none, and neither is `false`."""
     value = pl.col(column)
     if isinstance(dtype, pl.List):
         return value.list.len().fill_null(0) > 0

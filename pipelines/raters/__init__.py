@@ -20,7 +20,7 @@ from pipelines.raters._scoring import (
     persona_readings,
     prompt_examples,
     score_pairs,
-    scoring_facts,
+    scoring_metadata,
 )
 from pipelines.raters._surrogate import (
     KINDS,
@@ -168,7 +168,7 @@ __all__ = [
     "scale_named",
     "scale_report",
     "score_pairs",
-    "scoring_facts",
+    "scoring_metadata",
     "similarity",
     "source_scale",
     "stated_digests",

@@ -351,7 +351,7 @@ class CohortScores:
         )
 
 
-def scoring_facts(
+def scoring_metadata(
     rater: Rater, scores: CohortScores, *, readings: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
     """Counts of a run, ready for JSON.

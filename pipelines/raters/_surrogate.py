@@ -220,8 +220,8 @@ class SurrogateModel:
         """Factors (count)."""
         return int(self.items.values.shape[1]) - 1
 
-    def beats_floor(self, kind: str) -> bool:
-        """Whether a kind's RMSE is below its baseline's, with the difference's 95 % interval."""
+    def beats_baseline(self, kind: str) -> bool:
+        """True if a kind's RMSE is below its baseline's, with the difference's 95 % interval."""
         rows = self.metadata.get("fidelity", ())
         rmse_rows = [r for r in rows if (r["kind"], r["figure"]) == (kind, "rmse")]
         return bool(rmse_rows) and rmse_rows[0]["difference_high"] < 0
@@ -401,8 +401,8 @@ class SurrogateRater(TableRater):
 class BoundSurrogate(BoundRater):
     """A surrogate over fixed personas and items.
 
-    ``below_floor`` names the kinds of pairs among them on which it is not shown to be better than a
-    baseline.
+    ``below_baseline`` names the kinds of pairs among them on which it is not shown to be better
+    than a baseline.
     """
 
     def __init__(
@@ -416,12 +416,12 @@ class BoundSurrogate(BoundRater):
         self._model = model = rater.model
         self.language_model = False
         (people, seen, person_ok), (things, met, item_ok) = rater.sides(personas, items)
-        self.below_floor = tuple(
+        self.below_baseline = tuple(
             kind
             for number, kind in enumerate(KINDS)
             if (person_ok & (seen ^ bool(number & 2))).any()
             and (item_ok & (met ^ bool(number & 1))).any()
-            and not model.beats_floor(kind)
+            and not model.beats_baseline(kind)
         )
         if more:
             rows = model.items.rows(more)

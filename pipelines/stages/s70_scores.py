@@ -174,7 +174,7 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
             )
             report.stats["quality"] = {"cohort": cohort, **quality}
         stats["failed"] = scores.statuses["engine_error"]
-        stats["scoring"] = raters.scoring_facts(rater, scores, readings=readings)
+        stats["scoring"] = raters.scoring_metadata(rater, scores, readings=readings)
         examples = raters.example_pairs(some)
         people = _people_named(inputs, examples["persona_id"])
         stats["examples"] = raters.prompt_examples(rater, examples, people, items)

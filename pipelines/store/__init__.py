@@ -5,15 +5,7 @@
 32
 """
 
-from pipelines.store._checks import (
-    CheckKind,
-    CheckOutcome,
-    CheckRecord,
-    CheckStatus,
-    Severity,
-    count_outcomes,
-)
-from pipelines.store._diff import ReleaseDiff, TableDiff
+from pipelines.store._diff import ColumnShift, ReleaseDiff, TableDiff
 from pipelines.store._lineage import COHORT_LINEAGE
 from pipelines.store._maintenance import Backup, Garbage, restore
 from pipelines.store._manifest import (
@@ -25,8 +17,15 @@ from pipelines.store._manifest import (
     split_cohort,
 )
 from pipelines.store._push import Pushed
+from pipelines.store._records import (
+    CheckKind,
+    CheckOutcome,
+    CheckRecord,
+    CheckStatus,
+    Severity,
+    count_outcomes,
+)
 from pipelines.store._release import Release, TableLock
-from pipelines.store._shifts import ColumnShift
 from pipelines.store._snapshot import Snapshot
 from pipelines.store._store import Build, Store, Table
 from pipelines.store._verify import VerifyReport, verify_release

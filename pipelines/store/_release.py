@@ -14,10 +14,15 @@ import orjson
 
 from pipelines.errors import IntegrityError, ReleaseError
 from pipelines.paths import ObjectPath, release_path
-from pipelines.store._checks import CheckRecord
 from pipelines.store._layout import Layout
 from pipelines.store._manifest import MANIFEST, canonical_json, hash16, pretty_json
-from pipelines.store._records import check_format, open_snapshot, read_record, read_version
+from pipelines.store._records import (
+    CheckRecord,
+    check_format,
+    open_snapshot,
+    read_record,
+    read_version,
+)
 from pipelines.store._snapshot import Snapshot, union
 from pipelines.store.remote import open_files
 

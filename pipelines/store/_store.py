@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pipelines.errors import ConfigError, IntegrityError, ReleaseError, StoreError
 from pipelines.paths import ObjectPath, home_path, release_path
 from pipelines.plugins import closing
-from pipelines.store._checks import CheckRecord, merge_checks, read_checks
 from pipelines.store._diff import ReleaseDiff, diff_releases
 from pipelines.store._layout import Layout
 from pipelines.store._lineage import COHORT_LINEAGE, builds_of, resolve_lineage
@@ -37,10 +36,13 @@ from pipelines.store._manifest import (
 )
 from pipelines.store._push import Pushed, push_release
 from pipelines.store._records import (
+    CheckRecord,
     check_format,
     mark_format,
+    merge_checks,
     move_pointer,
     open_snapshot,
+    read_checks,
     read_version,
 )
 from pipelines.store._release import (
@@ -284,7 +286,7 @@ class Store:
     # -- reading snapshots -------------------------------------------------------------------
 
     def has(self, dataset: str) -> bool:
-        """Whether the dataset, or one of its cohorts, has a current version."""
+        """True if the dataset, or one of its cohorts, has a current version."""
         names = (dataset, *self._cohorts(dataset))
         refs = [self._layout.ref(check_dataset_name(name)) for name in names]
         return any(read_version(self.files, ref) is not None for ref in refs)

@@ -38,7 +38,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether everything is as published."""
+        """True if everything is as published."""
         return not self.problems
 
 

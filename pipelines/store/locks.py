@@ -62,7 +62,7 @@ class RunLock:
 
     @property
     def held(self) -> bool:
-        """Whether this object holds the lock."""
+        """True while this object holds the lock."""
         return self._descriptor is not None
 
     def __enter__(self) -> Self:

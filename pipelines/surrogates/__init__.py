@@ -1,15 +1,16 @@
 """Surrogates of raters: learned from stored scores, judged on held-out pairs."""
 
 from pipelines.surrogates._build import (
+    FIGURES,
     RECIPE,
     Recipe,
     Taught,
     Teacher,
+    compare,
     save_surrogate,
     teach,
     teacher_of,
 )
-from pipelines.surrogates._fidelity import FIGURES, compare
 from pipelines.surrogates._learn import Fit, Pairs, fit_pairs
 
 #: Raised whenever the same tables and settings give another surrogate.

@@ -1,17 +1,24 @@
 """Rating models trained on people's ratings (docs/rating-model.md)."""
 
 from pipelines.tuning._examples import MIN_RATINGS, HeldOut, rating_examples, training_rows
-from pipelines.tuning._files import calibrate_model, save_model
-from pipelines.tuning._judge import Judged, check_predictable, judge_model
+from pipelines.tuning._judge import (
+    Judged,
+    calibrate_model,
+    check_predictable,
+    judge_model,
+    save_model,
+)
 from pipelines.tuning._recipe import (
     RECIPE,
     Base,
     RatingModel,
     Recipe,
+    make_model,
     open_base,
+    tokenizer_of,
     train_rating_model,
+    train_tokenizer,
 )
-from pipelines.tuning._scratch import make_model, tokenizer_of, train_tokenizer
 from pipelines.tuning._windows import CONTEXT, Prompts, Window, batch_of
 
 __all__ = [

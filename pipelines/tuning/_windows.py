@@ -54,7 +54,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Prompts:
-    """How a model is asked: its tokenizer, the token of each answer, and the style.
+    """Prompts of a model: its tokenizer, the token of each answer, and the style.
 
     ``lists`` is whether a history goes on as a list of ratings, all of which are judged; a model
     with a chat template is asked behind the template's marks instead.

@@ -487,9 +487,9 @@ def _faithful(bound: BoundRater) -> BoundRater:
     from pipelines.config import load_settings
     from pipelines.raters import BoundSurrogate
 
-    if not isinstance(bound, BoundSurrogate) or not bound.below_floor:
+    if not isinstance(bound, BoundSurrogate) or not bound.below_baseline:
         return bound
-    kinds = "; ".join(bound.below_floor)
+    kinds = "; ".join(bound.below_baseline)
     if not load_settings().surrogate.allow_below_floor:
         raise ConfigError(
             f"it is not shown to be better than a mean on pairs of {kinds}",

@@ -1,4 +1,4 @@
-"""What experiments read of people and visits, and what they ask of brains."""
+"""People and visits as experiments read them, and their questions to brains."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def rated(world: AgentWorld, *splits: str) -> Bools:
 
 
 def list_hits(relevant: Bools, lists: Ints) -> Bools:
-    """Whether each listed item is relevant; ``lists`` has item numbers, -1 where a list ends."""
+    """Relevance of each listed item; ``lists`` has item numbers, -1 where a list ends."""
     return np.asarray(np.take_along_axis(relevant, np.maximum(lists, 0), axis=1) & (lists >= 0))
 
 
@@ -156,7 +156,7 @@ def finished(run: Simulation) -> pl.DataFrame:
 
 
 def watched_items(run: Simulation) -> pl.DataFrame:
-    """What agents that did not fail watched: their ids, page, position, item id and rating."""
+    """Visits of agents that did not fail: their ids, page, position, item id and rating."""
     views = run.table("views").filter(pl.col("watched"))
     rows = views.select("agent", "page", "position", "item_id", "rating").collect()
     return rows.join(finished(run), on="agent", how="inner", maintain_order="left")

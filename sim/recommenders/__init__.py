@@ -9,19 +9,21 @@
 from sim.environment import known_items, persona_users
 from sim.recommenders._audience import LIST, Audience
 from sim.recommenders._baselines import (
+    CommonListRecommender,
     ContentRecommender,
+    MaskedRecommender,
     MeanRatingRecommender,
+    OracleRecommender,
     PopularRecommender,
     RandomRecommender,
     genre_tables,
     rating_stats,
     text_vectors,
+    with_feedback,
 )
-from sim.recommenders._ceiling import CommonListRecommender, OracleRecommender
 from sim.recommenders._interactions import InteractionMatrix
 from sim.recommenders._leaderboard import Leaderboard, leaderboard
 from sim.recommenders._libraries import CollaborativeRecommender
-from sim.recommenders._masked import MaskedRecommender, with_feedback
 from sim.recommenders._offline import OfflineReport, OfflineRow, evaluate_offline, people_release
 from sim.recommenders._protocol import Floats, Ints, Recommender, ScoredRecommender
 from sim.recommenders._registry import (

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sim.metrics import Figure, Played, evaluate, headroom_share, liked_and_disliked
-from sim.recommenders._baselines import genre_tables
-from sim.recommenders._ceiling import CommonListRecommender, OracleRecommender
+from sim.recommenders._baselines import CommonListRecommender, OracleRecommender, genre_tables
 from sim.recommenders._registry import open_recommender
 
 if TYPE_CHECKING:

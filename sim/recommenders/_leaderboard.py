@@ -14,7 +14,7 @@ from pipelines.study import RESAMPLES, Figure, interval, user_weights
 from sim.environment import World, persona_users
 from sim.metrics import average_reward
 from sim.recommenders._audience import Audience
-from sim.recommenders._ceiling import OracleRecommender
+from sim.recommenders._baselines import OracleRecommender
 from sim.recommenders._offline import evaluate_offline
 from sim.recommenders._protocol import Floats, Recommender
 from sim.recommenders._registry import BASELINES

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sim.training._algorithms import ALGORITHMS, algorithm_named
+    from sim.training._algorithms import ALGORITHMS
     from sim.training._policy_file import PolicyRecommender, load_policy, policy_bytes
     from sim.training._report import TrainingReport, policy_table, train
     from sim.training._settings import RunSettings, run_settings
@@ -23,7 +23,6 @@ __all__ = [
     "Trained",
     "Training",
     "TrainingReport",
-    "algorithm_named",
     "load_policy",
     "policy_bytes",
     "policy_table",
@@ -32,7 +31,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "_algorithms": ("ALGORITHMS", "algorithm_named"),
+    "_algorithms": ("ALGORITHMS",),
     "_policy_file": ("PolicyRecommender", "load_policy", "policy_bytes"),
     "_report": ("TrainingReport", "policy_table", "train"),
     "_settings": ("RunSettings", "run_settings"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sim.training._networks import Sizes
@@ -14,55 +13,27 @@ if TYPE_CHECKING:
     from sim.training._features import Features
 
 
-@dataclass(frozen=True)
-class Algorithm:
-    """Defaults of one algorithm.
-
-    ``envs`` counts the environments that are stepped together; ``settings`` are the arguments that
-    differ from stable-baselines3's defaults, ``rollout`` the number of transitions of an update,
-    over all environments.
-    """
-
-    name: str
-    envs: int
-    settings: dict[str, Any]
-
-
-#: Chosen on learning curves on ml-latest-small (benchmarks/training).
-ALGORITHMS: dict[str, Algorithm] = {
-    a.name: a
-    for a in (
-        Algorithm("a2c", 32, {"rollout": 256, "use_rms_prop": False, "learning_rate": 0.03}),
-        Algorithm(
-            "ppo", 32, {"rollout": 2048, "batch_size": 256, "n_epochs": 4, "learning_rate": 0.01}
-        ),
-        Algorithm(
-            "trpo",
-            32,
-            {"rollout": 2048, "cg_max_steps": 10, "target_kl": 0.03, "learning_rate": 0.01},
-        ),
-        Algorithm(
-            "dqn",
-            32,
-            {
-                "buffer_size": 250_000,
-                "learning_starts": 1_000,
-                "train_freq": 1,
-                "batch_size": 256,
-                "learning_rate": 0.003,
-            },
-        ),
-    )
+#: Environments that are stepped together (count), unless the settings say otherwise.
+ENVIRONMENTS = 32
+#: Arguments of each algorithm that differ from stable-baselines3's defaults; ``rollout`` is the
+#: number of transitions of an update, over all environments. Chosen on learning curves on
+#: ml-latest-small (benchmarks/training).
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "a2c": {"rollout": 256, "use_rms_prop": False, "learning_rate": 0.03},
+    "ppo": {"rollout": 2048, "batch_size": 256, "n_epochs": 4, "learning_rate": 0.01},
+    "trpo": {"rollout": 2048, "cg_max_steps": 10, "target_kl": 0.03, "learning_rate": 0.01},
+    "dqn": {
+        "buffer_size": 250_000,
+        "learning_starts": 1_000,
+        "train_freq": 1,
+        "batch_size": 256,
+        "learning_rate": 0.003,
+    },
 }
 
 
-def algorithm_named(name: str) -> Algorithm:
-    """The algorithm of that name; `RunSettings` has refused all others."""
-    return ALGORITHMS[name]
-
-
 def make_model(
-    algorithm: Algorithm,
+    algorithm: str,
     env: SB3VecEnv,
     sizes: Sizes,
     features: Features,
@@ -75,13 +46,13 @@ def make_model(
     `seed` seeds torch, NumPy's global generator (which stable-baselines3 draws from) and, with
     consecutive numbers, the environments; `gamma` is the discount factor.
     """
-    settings = dict(algorithm.settings)
+    settings = dict(ALGORITHMS[algorithm])
     rollout = settings.pop("rollout", None)
     if rollout:
         settings["n_steps"] = max(rollout // env.num_envs, 2)
     common: dict[str, Any] = {"gamma": gamma, "seed": seed, "device": "cpu", **settings}
     networks: dict[str, Any] = {"sizes": sizes, "features": features}
-    if algorithm.name == "dqn":
+    if algorithm == "dqn":
         from sim.training._dqn import CompactReplayBuffer, MaskedDQN
         from sim.training._policies import LowRankQPolicy
 
@@ -94,13 +65,10 @@ def make_model(
         )
     from stable_baselines3 import A2C, PPO
 
-    from sim.training._policies import LowRankPolicy
-    from sim.training._trpo import FactorisedTRPO
+    from sim.training._policies import FactorisedTRPO, LowRankPolicy
 
     kinds: dict[str, Any] = {"a2c": A2C, "ppo": PPO, "trpo": FactorisedTRPO}
     # Without an entropy bonus the entropy's gradient would be multiplied by zero.
     networks["entropy_gradient"] = settings.get("ent_coef", 0.0) > 0
-    model: BaseAlgorithm = kinds[algorithm.name](
-        LowRankPolicy, env, policy_kwargs=networks, **common
-    )
+    model: BaseAlgorithm = kinds[algorithm](LowRankPolicy, env, policy_kwargs=networks, **common)
     return model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,7 +119,8 @@ def train(
     audience = Audience(world, users=settings.users, retrieved=settings.retrieved)
     runs: list[Trained] = []
     for n, seed in enumerate(seeds):
-        run = Training(world, replace(settings, seed=seed), folder / f"seed-{seed}", audience)
+        one = settings.model_copy(update={"seed": seed})
+        run = Training(world, one, folder / f"seed-{seed}", audience)
         with within(before=n * settings.steps, total=len(seeds) * settings.steps):
             runs.append(run.run(resume=resume, checkpoint=checkpoint))
     report = _judged(world, settings, list(seeds), audience, runs)

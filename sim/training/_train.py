@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from pipelines.progress import advance, stopping
 from pipelines.renames import current_name
 from sim.metrics import evaluate
 from sim.recommenders import Audience
-from sim.training._algorithms import algorithm_named, make_model
+from sim.training._algorithms import ENVIRONMENTS, make_model
 from sim.training._checkpoint import (
     Checkpoint,
     checkpoints,
@@ -59,19 +59,18 @@ class Trained:
 class Training:
     """A training run in a folder, which is created if missing.
 
-    `audience`: personas that the policy is evaluated on; default from the settings. ConfigError if
-    a setting is out of range.
+    `audience`: personas that the policy is evaluated on; default from the settings.
     """
 
     def __init__(
         self, world: World, settings: RunSettings, folder: Path, audience: Audience | None = None
     ) -> None:
-        algorithm = algorithm_named(settings.algo)
         limit = min(settings.length_limit, len(world.catalogue))
-        self.settings = replace(settings, envs=settings.envs or algorithm.envs, length_limit=limit)
-        self.world, self.folder, self._algorithm = world, folder, algorithm
+        sizes = {"envs": settings.envs or ENVIRONMENTS, "length_limit": limit}
+        self.settings = settings.model_copy(update=sizes)
+        self.world, self.folder = world, folder
         self.audience = audience or Audience(
-            world, users=settings.users, seed=0, **self._environment(evaluation=True)
+            world, users=settings.users, seed=0, retrieved=settings.retrieved
         )
         self.curve: list[dict[str, float]] = []
         self._saved = 0
@@ -79,9 +78,9 @@ class Training:
     @property
     def metadata(self) -> dict[str, Any]:
         """Settings, release, rater, item and persona sets of the run."""
-        world, settings = self.world, asdict(self.settings)
+        world = self.world
         return {
-            "settings": settings,
+            "settings": self.settings.of_run(),
             "algo": self.settings.algo,
             "seed": self.settings.seed,
             "release": world.release.ref,
@@ -175,7 +174,7 @@ class Training:
         return path
 
     def due(self, steps: int) -> tuple[bool, bool]:
-        """Whether an evaluation and a checkpoint are due."""
+        """True if an evaluation and a checkpoint are due."""
         last = self.curve[-1]["steps"] if self.curve else -1
         every = self.settings.evaluate_every
         return (
@@ -217,30 +216,20 @@ class Training:
                 length_limit=settings.length_limit,
                 history_length=settings.length_limit,
                 leave_probability=settings.leave_probability,
-                **self._environment(),
+                retrieved=settings.retrieved,
+                # Perturbation and shaping are for the learner only.
+                perturbation=settings.perturbation,
+                perturbation_strength=settings.perturbation_strength,
+                reward_shaping=settings.reward_shaping,
             ),
             scaled=settings.scale_reward,
         )
-        scale = world.rater.scale
         features = Features.read(world, settings.components)
-        sizes = Sizes.of(features, scale)
+        sizes = Sizes.of(features, world.rater.scale)
         model = make_model(
-            self._algorithm, env, sizes, features, gamma=settings.gamma, seed=settings.seed
+            settings.algo, env, sizes, features, gamma=settings.gamma, seed=settings.seed
         )
         return model, env
-
-    def _environment(self, *, evaluation: bool = False) -> dict[str, Any]:
-        """Arguments of the environment that are the same in training and evaluation."""
-        settings = self.settings
-        more: dict[str, Any] = {"retrieved": settings.retrieved}
-        if not evaluation:
-            # Perturbation and shaping are for the learner only.
-            more |= {
-                "perturbation": settings.perturbation,
-                "perturbation_strength": settings.perturbation_strength,
-                "reward_shaping": settings.reward_shaping,
-            }
-        return more
 
     def _restore(self, model: Any, env: Any, checkpoint: Checkpoint) -> None:
         _same_run(checkpoint, self.metadata)

@@ -46,7 +46,7 @@ class Prompts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PromptedPair:
     """The pair that a request is about.
 
     ``row`` is the pair's in the batch, ``person`` and ``item`` are row numbers, ``step`` counts how
@@ -78,14 +78,14 @@ class Asker:
 
     def rows(
         self,
-        book: Prompts,
+        prompts: Prompts,
         pairs: Pairs,
         constraint: Constraint,
         sampling: Sampling,
         *,
         ratings: npt.NDArray[np.float64] | None = None,
         seed: int = 0,
-    ) -> Iterator[tuple[Place, str, Answer, str | None]]:
+    ) -> Iterator[tuple[PromptedPair, str, Answer, str | None]]:
         """One row per pair (with a rating, if ratings are given), in no particular order.
 
         Yields the pair, the answer's key, the answer, and a note about it or None. Errors are those
@@ -97,13 +97,15 @@ class Asker:
         serving = (
             self.serving if measured else self.serving.model_copy(update={"error_budget": 1.0})
         )
-        places: Iterable[Place] = self._places(book, pairs, ratings)
+        places: Iterable[PromptedPair] = self._places(prompts, pairs, ratings)
         if measured:
-            places = self._fitting(book, places, constraint, sampling, ratings)
+            places = self._fitting(prompts, places, constraint, sampling, ratings)
         answered = failed = 0
         while True:
-            longer: list[Place] = []
-            requests = (self._request(book, p, constraint, sampling, ratings, seed) for p in places)
+            longer: list[PromptedPair] = []
+            requests = (
+                self._request(prompts, p, constraint, sampling, ratings, seed) for p in places
+            )
             for request, key, answer in ask(
                 self.engine,
                 requests,
@@ -111,8 +113,8 @@ class Asker:
                 serving=serving,
                 tally=self.tally,
             ):
-                place: Place = request.tag
-                if _too_long(answer) and (shorter := _shorter(book, place)):
+                place: PromptedPair = request.tag
+                if _too_long(answer) and (shorter := _shorter(prompts, place)):
                     longer.append(shorter)
                     continue
                 answered += 1
@@ -127,7 +129,7 @@ class Asker:
                         "stored: run again",
                         details={"tally": self.tally.to_dict()},
                     )
-                yield place, key, answer, _note(book, place, answer)
+                yield place, key, answer, _note(prompts, place, answer)
             if not longer:
                 return
             # In the order of the pairs: persona by persona.
@@ -135,30 +137,30 @@ class Asker:
             places = longer
 
     def requests(
-        self, book: Prompts, pairs: Pairs, constraint: Constraint, sampling: Sampling
+        self, prompts: Prompts, pairs: Pairs, constraint: Constraint, sampling: Sampling
     ) -> Iterator[Request]:
         """Requests of the first round, in order."""
-        places: Iterable[Place] = self._places(book, pairs, None)
+        places: Iterable[PromptedPair] = self._places(prompts, pairs, None)
         if self.tokenizer is not None and self.context is not None:
-            places = self._fitting(book, places, constraint, sampling, None)
-        return (self._request(book, p, constraint, sampling, None, 0) for p in places)
+            places = self._fitting(prompts, places, constraint, sampling, None)
+        return (self._request(prompts, p, constraint, sampling, None, 0) for p in places)
 
     def _places(
-        self, book: Prompts, pairs: Pairs, ratings: npt.NDArray[np.float64] | None
-    ) -> Iterator[Place]:
+        self, prompts: Prompts, pairs: Pairs, ratings: npt.NDArray[np.float64] | None
+    ) -> Iterator[PromptedPair]:
         for row in np.argsort(pairs[:, 0], kind="stable").tolist():
             if ratings is None or not np.isnan(ratings[row]):
                 person, item = int(pairs[row, 0]), int(pairs[row, 1])
-                yield Place(row, person, item, 0, book.whole(person))
+                yield PromptedPair(row, person, item, 0, prompts.whole(person))
 
     def _fitting(
         self,
-        book: Prompts,
-        places: Iterable[Place],
+        prompts: Prompts,
+        places: Iterable[PromptedPair],
         constraint: Constraint,
         sampling: Sampling,
         ratings: npt.NDArray[np.float64] | None,
-    ) -> Iterator[Place]:
+    ) -> Iterator[PromptedPair]:
         """Places whose prompts fit the context, or are as short as can be."""
         room = (
             max(len(option.encode()) for option in constraint.options)
@@ -167,10 +169,10 @@ class Asker:
         )
         measure = PromptMeasure(self.tokenizer, self.template, self.context or 0, room)
 
-        def fits(place: Place, cut: Cut) -> bool:
+        def fits(place: PromptedPair, cut: Cut) -> bool:
             rating = None if ratings is None else float(ratings[place.row])
             try:
-                return measure.fits(book.messages(place.person, place.item, cut, rating))
+                return measure.fits(prompts.messages(place.person, place.item, cut, rating))
             except AnswerError:
                 # The template refuses the messages, whatever their length: the engine reports it.
                 return True
@@ -179,17 +181,17 @@ class Asker:
             if fits(place, place.cut):
                 yield place
                 continue
-            cuts = book.ladder(place.person, place.item)
+            cuts = prompts.ladder(place.person, place.item)
             low, high = 0, len(cuts) - 1
             while low < high:
                 middle = (low + high) // 2
                 low, high = (low, middle) if fits(place, cuts[middle]) else (middle + 1, high)
-            yield Place(place.row, place.person, place.item, low, cuts[low])
+            yield PromptedPair(place.row, place.person, place.item, low, cuts[low])
 
     def _request(
         self,
-        book: Prompts,
-        place: Place,
+        prompts: Prompts,
+        place: PromptedPair,
         constraint: Constraint,
         sampling: Sampling,
         ratings: npt.NDArray[np.float64] | None,
@@ -197,29 +199,29 @@ class Asker:
     ) -> Request:
         rating = None if ratings is None else float(ratings[place.row])
         return Request(
-            tuple(book.messages(place.person, place.item, place.cut, rating)),
+            tuple(prompts.messages(place.person, place.item, place.cut, rating)),
             constraint=constraint,
             sampling=sampling,
             seed=seed,
-            group=book.group(place.person),
+            group=prompts.group(place.person),
             tag=place,
         )
 
 
 def _too_long(answer: Answer) -> bool:
-    """Whether the prompt was refused for its length; every engine's word for it is context."""
+    """True if the prompt was refused for its length; every engine's word for it is context."""
     return answer.status == "invalid" and "context" in answer.detail
 
 
-def _shorter(book: Prompts, place: Place) -> Place | None:
-    cuts = book.ladder(place.person, place.item)
+def _shorter(prompts: Prompts, place: PromptedPair) -> PromptedPair | None:
+    cuts = prompts.ladder(place.person, place.item)
     if place.step + 1 >= len(cuts):
         return None
-    return Place(place.row, place.person, place.item, place.step + 1, cuts[place.step + 1])
+    return PromptedPair(place.row, place.person, place.item, place.step + 1, cuts[place.step + 1])
 
 
-def _note(book: Prompts, place: Place, answer: Answer) -> str | None:
-    notes = [book.note(place.person, place.item, place.cut)]
+def _note(prompts: Prompts, place: PromptedPair, answer: Answer) -> str | None:
+    notes = [prompts.note(place.person, place.item, place.cut)]
     if answer.status != "ok":
         notes.insert(0, answer.detail)
     return "; ".join(part for part in notes if part) or None

@@ -170,7 +170,7 @@ class ListwiseRater(ModelRater):
         codes = np.unique(self._asked(who, items, what)[1])
         for grammar, sampling, set_pairs, _ in self._by_size(codes):
             yield from self._asker.requests(
-                _Book(self, personas), set_pairs, grammar.constraint, sampling
+                _SetPrompts(self, personas), set_pairs, grammar.constraint, sampling
             )
 
     def metadata(self) -> dict[str, Any]:
@@ -225,11 +225,11 @@ class ListwiseRater(ModelRater):
         self, personas: pl.DataFrame, codes: Ints
     ) -> Iterator[tuple[int, str, str, str | None, Floats | None]]:
         """Row, key, status, note and ratings in the order of the shelf, of each set and persona."""
-        book = _Book(self, personas)
+        prompts = _SetPrompts(self, personas)
         with self._lock:
             for grammar, sampling, set_pairs, rows in self._by_size(codes):
                 for place, key, answer, note in self._asker.rows(
-                    book, set_pairs, grammar.constraint, sampling, seed=self._seed
+                    prompts, set_pairs, grammar.constraint, sampling, seed=self._seed
                 ):
                     row, state = int(rows[place.row]), str(answer.status)
                     read = grammar.parse(answer.text or "") if state == OK else None
@@ -291,7 +291,7 @@ class ListwiseRater(ModelRater):
         )
 
 
-class _Book:
+class _SetPrompts:
     """Prompts of choice sets (first) and personas (second)."""
 
     def __init__(self, rater: ListwiseRater, personas: pl.DataFrame) -> None:

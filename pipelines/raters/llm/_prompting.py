@@ -86,7 +86,7 @@ class _About:
     texts: dict[int, str] = field(default_factory=dict)
 
 
-class PromptBook:
+class PairPrompts:
     """The prompts of a batch of pairs, which are row numbers of ``personas`` and ``items``.
 
     ``histories`` are past ratings of personas, oldest first: ``persona_id, item_id, rating``, and
@@ -113,7 +113,7 @@ class PromptBook:
         self._ids = items["item_id"].to_list()
         self._blocks: dict[int, str] = {}
         #: Earlier meetings of pairs (count), for those whose histories don't hold everything.
-        self.meetings: dict[tuple[int, int], int] = {}
+        self.viewings: dict[tuple[int, int], int] = {}
         #: Item that all others are compared with, and whether it stands first.
         self.against: tuple[dict[str, Any], bool] | None = None
         # Engines draw prompts ahead, some in a thread of their own, while answers to earlier
@@ -154,7 +154,7 @@ class PromptBook:
             block = self._block(item, cut.words)
         else:
             block = self._both(item, *self.against)
-        met = self.meetings.get((person, item))
+        met = self.viewings.get((person, item))
         viewing = 1 + (about.times[self._ids[item]] if met is None else met)
         if rating is None:
             return rating_messages(about.row, block, style, viewing=viewing, person=text)

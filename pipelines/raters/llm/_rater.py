@@ -27,7 +27,7 @@ from pipelines.prompts import (
     rating_prompt_digest,
 )
 from pipelines.raters.llm._asking import Asker, ModelRater, Pairs
-from pipelines.raters.llm._prompting import Catalogue, Others, PromptBook
+from pipelines.raters.llm._prompting import Catalogue, Others, PairPrompts
 from pipelines.raters.protocol import OK, BoundRater, Floats, Ints, RatingBatch, all_pairs, layers
 from pipelines.raters.statistical import OrdinalModel
 from pipelines.scales import SCALES, RatingScale, rescale
@@ -272,16 +272,16 @@ class LLMRater(ModelRater):
         ContractError
             If a past rating is off its scale.
         """
-        book = self._book(personas, items, past)
+        prompts = self._prompts_of(personas, items, past)
         if met is not None:
             keys = map(tuple, pairs.tolist())
-            book.meetings.update(dict(zip(keys, met.tolist(), strict=True)))
+            prompts.viewings.update(dict(zip(keys, met.tolist(), strict=True)))
         with self._lock:
             if self.style.question == "scale":
-                answers = self._answers(book, pairs)
+                answers = self._answers(prompts, pairs)
                 probabilities = answers.shares
             else:
-                liking, answers = self._liking(book, personas, pairs)
+                liking, answers = self._liking(prompts, personas, pairs)
                 probabilities = rating_shares(liking, self.scale)
                 for row in np.flatnonzero(np.isnan(liking)):
                     if answers.status[row] == OK:
@@ -299,11 +299,11 @@ class LLMRater(ModelRater):
             prompt_version=RATING_PROMPT_VERSION,
         )
 
-    def _answers(self, book: PromptBook, pairs: Pairs) -> _Answers:
+    def _answers(self, prompts: PairPrompts, pairs: Pairs) -> _Answers:
         """The model's answer to each pair."""
         answers = _Answers.of(len(pairs), len(self._options))
         for place, key, answer, note in self._asker.rows(
-            book, pairs, Choice(self._options), Sampling()
+            prompts, pairs, Choice(self._options), Sampling()
         ):
             row = place.row
             self._cut += place.step > 0
@@ -316,7 +316,7 @@ class LLMRater(ModelRater):
         return answers
 
     def _liking(
-        self, book: PromptBook, personas: pl.DataFrame, pairs: Pairs
+        self, prompts: PairPrompts, personas: pl.DataFrame, pairs: Pairs
     ) -> tuple[Floats, _Answers]:
         """Log odds that each pair's item is liked; see :func:`yes_liking`.
 
@@ -324,14 +324,14 @@ class LLMRater(ModelRater):
         person's level already.
         """
         if self.style.question == "like":
-            answers = self._answers(book, pairs)
+            answers = self._answers(prompts, pairs)
             level, spread = self._levels_of(personas)[pairs[:, 0]].T
             return yes_liking(answers.log_odds(), level, spread), answers
         total, answers = np.zeros(len(pairs)), _Answers.of(len(pairs), 2)
         anchors = self._anchors[:: len(self._anchors) // _COMPARED or 1][:_COMPARED]
         for number, anchor in enumerate(anchors):
-            book.against = (anchor, number % 2 == 1)
-            answers = self._answers(book, pairs)
+            prompts.against = (anchor, number % 2 == 1)
+            answers = self._answers(prompts, pairs)
             total += answers.log_odds() * (-1.0 if number % 2 else 1.0)
         return total / len(anchors), answers
 
@@ -344,7 +344,7 @@ class LLMRater(ModelRater):
             anchors = pl.DataFrame(self._anchors).with_columns(item_id=pl.lit("anchor"))
             who = personas[list(first.values())]
             pairs = all_pairs(len(first), anchors.height)
-            odds = self._answers(self._book(who, anchors, None), pairs).log_odds()
+            odds = self._answers(self._prompts_of(who, anchors, None), pairs).log_odds()
             for text, persona_odds in zip(first, odds.reshape(len(first), -1), strict=True):
                 answered = persona_odds[~np.isnan(persona_odds)]
                 if len(answered):
@@ -383,10 +383,10 @@ class LLMRater(ModelRater):
         ratings = np.asarray(ratings, dtype=np.float64)
         rows: list[tuple[str | None, str, str | None, str | None]]
         rows = [(None, "invalid", None, "there is no rating to explain")] * len(pairs)
-        book = self._book(personas, items, histories)
+        prompts = self._prompts_of(personas, items, histories)
         with self._lock:
             for place, key, answer, note in self._asker.rows(
-                book, pairs, grammar.constraint, sampling, ratings=ratings, seed=seed
+                prompts, pairs, grammar.constraint, sampling, ratings=ratings, seed=seed
             ):
                 text = answer.text if answer.status == OK else None
                 if text is not None and grammar.parse(text) is None:
@@ -440,18 +440,18 @@ class LLMRater(ModelRater):
         pairs: Pairs | None = None,
     ) -> Iterator[Request]:
         """Requests of :meth:`rate` in order, before any is repeated shorter."""
-        book = self._book(personas, items, histories)
+        prompts = self._prompts_of(personas, items, histories)
         chosen = self.pairs_of(personas, items, pairs)
-        return self._asker.requests(book, chosen, Choice(self._options), Sampling())
+        return self._asker.requests(prompts, chosen, Choice(self._options), Sampling())
 
     def bind(self, personas: pl.DataFrame, items: pl.DataFrame) -> BoundRater:
         """Its array form: one call per batch."""
         return _BoundLLM(self, personas, items)
 
-    def _book(
+    def _prompts_of(
         self, personas: pl.DataFrame, items: pl.DataFrame, histories: pl.DataFrame | None
-    ) -> PromptBook:
-        book = PromptBook(
+    ) -> PairPrompts:
+        prompts = PairPrompts(
             self.style,
             personas,
             items,
@@ -461,8 +461,8 @@ class LLMRater(ModelRater):
             most=self._history,
         )
         if self.style.question == "compare":
-            book.against = (self._anchors[0], False)
-        return book
+            prompts.against = (self._anchors[0], False)
+        return prompts
 
     def _known(self, items: pl.DataFrame) -> Catalogue:
         return Catalogue(items, self._others(items) if self.style.layout == "ledger" else None)

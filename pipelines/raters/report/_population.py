@@ -3,7 +3,7 @@
 Every function takes arrays, so that the ratings of people and of personas go through the same
 code. Ratings are in units of their own scale. Figures of rated lists (:class:`Lists`) are drawn
 with a bootstrap over the independent raters: a person, or a persona with all lists it rates. Too
-few lists that are long enough give no figure but the reason (:attr:`Drawn.missing`).
+few lists that are long enough give no figure but the reason (:attr:`Estimate.missing`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STRENGTH = 4.0
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Estimate:
     """A figure, and its values in a bootstrap, of shape (draws,)."""
 
     value: float
@@ -40,7 +40,7 @@ class Drawn:
     missing: str = ""
 
     @classmethod
-    def none(cls, missing: str) -> Drawn:
+    def none(cls, missing: str) -> Estimate:
         """No figure, for a reason."""
         return cls(float("nan"), np.zeros(0), missing)
 
@@ -53,7 +53,7 @@ class Drawn:
         margin = 1.96 * float(finite.std())
         return self.value - margin, self.value + margin
 
-    def over(self, other: Drawn) -> tuple[float, float, float]:
+    def over(self, other: Estimate) -> tuple[float, float, float]:
         """Ratio of two independent figures, and the percentiles of its draws."""
         if self.missing or other.missing:
             return (float("nan"),) * 3
@@ -109,18 +109,18 @@ class Lists:
         rating[np.argsort(self.item, kind="stable")] = self.rating[order]
         return replace(self, rating=rating, weights=self.weights[:0])
 
-    def drawn(self, sums: Floats, figure: Callable[[Floats], Floats], needed: str) -> Drawn:
+    def drawn(self, sums: Floats, figure: Callable[[Floats], Floats], needed: str) -> Estimate:
         """A figure of sums over lists, given these sums per list, of shape (lists, columns).
 
         The first column is 0 where a list lacks what the figure needs, which ``needed`` names.
         """
         enough = int((sums[:, 0] > 0).sum())
         if enough < _MIN_LISTS:
-            return Drawn.none(f"{enough} lists with {needed}; at least {_MIN_LISTS} are needed")
+            return Estimate.none(f"{enough} lists with {needed}; at least {_MIN_LISTS} are needed")
         grouped = np.zeros((self.weights.shape[1], sums.shape[1]))
         np.add.at(grouped, self.group, sums)
         overall = figure(grouped.sum(axis=0, keepdims=True))
-        return Drawn(float(overall[0]), np.asarray(figure(self.weights @ grouped)))
+        return Estimate(float(overall[0]), np.asarray(figure(self.weights @ grouped)))
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def variance_shares(expected: Floats, within: Floats, *, passes: int = 20) -> Va
     return VarianceShares(*(parts / total if total > 0 else parts).tolist())
 
 
-def split_half(lists: Lists, genres: Floats, *, seed: int = 0) -> tuple[Drawn, Drawn]:
+def split_half(lists: Lists, genres: Floats, *, seed: int = 0) -> tuple[Estimate, Estimate]:
     """Covariance between halves of users' genre deviations beyond chance, and that of chance.
 
     A user's ratings, less the mean of each item's other ratings and the user's mean, are split at
@@ -240,10 +240,10 @@ def _covariance_of(sums: Floats) -> Floats:
     return np.asarray(sums[:, 1] / count - sums[:, 2] * sums[:, 3] / count**2)
 
 
-def taste_shares(lists: Lists, features: Floats, groups: Sequence[Ints]) -> dict[str, Drawn]:
+def taste_shares(lists: Lists, features: Floats, groups: Sequence[Ints]) -> dict[str, Estimate]:
     """Shares of the variance of ratings: leniency, taste (item x person), items, and the rest.
 
-    Variance components by the method of moments (:mod:`pipelines.raters.statistical._components`),
+    Variance components by the method of moments (:mod:`pipelines.raters.statistical._drawn`),
     of ratings less the mean of the item's other ratings. Taste is what is linear in the features: a
     lower bound of all that is item x person, for people and personas alike. Chance is 0.
 
@@ -269,14 +269,14 @@ def taste_shares(lists: Lists, features: Floats, groups: Sequence[Ints]) -> dict
         return dict.fromkeys(("leniency", "taste", "item", "rest"), leniency)
     taste = lists.drawn(sums, lambda s: shares(s)[:, 1:].sum(axis=1), needed)
     item = _item_share(lists)
-    remainder = Drawn(
+    remainder = Estimate(
         1.0 - leniency.value - taste.value - item.value,
         1.0 - leniency.draws - taste.draws - item.draws,
     )
     return {"leniency": leniency, "taste": taste, "item": item, "rest": remainder}
 
 
-def _item_share(lists: Lists) -> Drawn:
+def _item_share(lists: Lists) -> Estimate:
     """Share of the variance between items: products of ratings of one item by different raters."""
     key = lists.item * lists.weights.shape[1] + lists.group[lists.user]
     keys, cell = np.unique(key, return_inverse=True)
@@ -298,12 +298,12 @@ def _item_share(lists: Lists) -> Drawn:
         return float((shrink @ cross) / max(float(shrink @ pairs), 1e-300) / variance)
 
     value = share(np.ones(lists.weights.shape[1]))
-    return Drawn(value, np.array([share(w) for w in lists.weights]))
+    return Estimate(value, np.array([share(w) for w in lists.weights]))
 
 
 def liked_gap(
     lists: Lists, likes: Floats, dislikes: Floats, genres: Floats, usual: Floats
-) -> tuple[Drawn, Drawn]:
+) -> tuple[Estimate, Estimate]:
     """Mean rating of items of liked genres minus that of disliked ones, within lists.
 
     ``likes`` and ``dislikes`` of each list's rater are of shape (lists, genres), ``genres`` of
@@ -316,7 +316,7 @@ def liked_gap(
         for stated in (likes, dislikes)
     )
     size = len(lists.group)
-    out: list[Drawn] = []
+    out: list[Estimate] = []
     for value in (lists.rating, usual):
         means, counts = [], []
         for chosen in (liked & ~disliked, disliked & ~liked):
@@ -331,7 +331,7 @@ def liked_gap(
     return out[0], out[1]
 
 
-def moments(lists: Lists) -> dict[str, tuple[Floats, Drawn, Drawn]]:
+def moments(lists: Lists) -> dict[str, tuple[Floats, Estimate, Estimate]]:
     """Users' means and standard deviations: values, their mean and their spread.
 
     By name (``mean``, ``spread``): the values of lists long enough, of shape (long,), the mean over
@@ -347,7 +347,7 @@ def moments(lists: Lists) -> dict[str, tuple[Floats, Drawn, Drawn]]:
     def deviation(s: Floats) -> Floats:
         return np.asarray(np.sqrt(np.maximum(s[:, 2] / s[:, 0] - (s[:, 1] / s[:, 0]) ** 2, 0.0)))
 
-    out: dict[str, tuple[Floats, Drawn, Drawn]] = {}
+    out: dict[str, tuple[Floats, Estimate, Estimate]] = {}
     for name, value in (("mean", mean), ("spread", spread)):
         sums = np.stack([enough, enough * value, enough * value**2], axis=1).astype(float)
         needed = f"{_MIN_RATINGS} ratings"
@@ -356,7 +356,7 @@ def moments(lists: Lists) -> dict[str, tuple[Floats, Drawn, Drawn]]:
     return out
 
 
-def popularity_slope(lists: Lists, counts: Floats) -> Drawn:
+def popularity_slope(lists: Lists, counts: Floats) -> Estimate:
     """Rating units that a tenfold number of training ratings adds, by least squares.
 
     `counts` are the items' training ratings, of shape (items,).
@@ -376,7 +376,7 @@ def popularity_slope(lists: Lists, counts: Floats) -> Drawn:
     return lists.drawn(sums, slope, "a rating")
 
 
-def histogram_similarity(lists: Lists, other: Lists, answers: Floats) -> Drawn:
+def histogram_similarity(lists: Lists, other: Lists, answers: Floats) -> Estimate:
     """1 - total variation of two sides' ratings, each taken to the nearest of `answers`."""
 
     def counted(side: Lists) -> Floats:
@@ -390,7 +390,7 @@ def histogram_similarity(lists: Lists, other: Lists, answers: Floats) -> Drawn:
         return np.asarray(drawn / drawn.sum(axis=1, keepdims=True))
 
     same = 1.0 - 0.5 * np.abs(counted(lists) - counted(other)).sum(axis=1)
-    return Drawn(float(same[0]), same[1:])
+    return Estimate(float(same[0]), same[1:])
 
 
 def genre_correlation(lists: Lists, genres: Floats) -> Floats:

@@ -15,7 +15,7 @@ from pipelines.personas import reading_statement
 from pipelines.raters.protocol import OK, Floats, Ints
 from pipelines.raters.report._held_out import Table, persona_rows
 from pipelines.raters.report._population import (
-    Drawn,
+    Estimate,
     Lists,
     genre_correlation,
     headroom_by_person,
@@ -276,7 +276,7 @@ class _Sides:
         return rows.collect(engine="streaming").sort("list", "item_id")
 
     def add(
-        self, name: str, figure: Drawn, human: Drawn | None, control: Drawn | None = None
+        self, name: str, figure: Estimate, human: Estimate | None, control: Estimate | None = None
     ) -> None:
         """Add a figure of personas, of people, and of a control."""
         sides = [(None,) * 3 if d is None else (d.value, *d.interval) for d in (figure, human)]
@@ -350,7 +350,7 @@ class _Sides:
         self.add("user_spread_spread", personas["spread"][2], human["spread"][2])
         for name in ("mean", "spread"):
             a, b = personas[name][0], human[name][0]
-            none = Drawn.none(personas[name][1].missing or human[name][1].missing)
+            none = Estimate.none(personas[name][1].missing or human[name][1].missing)
             both = (_ks(a, b, self.seed), _ks_of_halves(b, self.seed)) if not none.missing else None
             self.add(f"user_{name}_ks", *(both or (none, none)))
             self.metadata[f"user_{name}s"] = {
@@ -384,7 +384,7 @@ class _Sides:
             self.add(
                 "genre_correlation",
                 *(
-                    Drawn(_correlation(*(m[apart] for m in pair)), np.zeros(0))
+                    Estimate(_correlation(*(m[apart] for m in pair)), np.zeros(0))
                     for pair in (matrices.values(), halves)
                 ),
             )
@@ -421,7 +421,9 @@ class _Sides:
             self._compare_choices(np.nan_to_num(expected), every, watching)
         enough = (~np.isnan(expected)).sum(axis=1) >= _LIST
         if enough.sum() < 2:
-            none = Drawn.none(f"{enough.sum()} personas with {_LIST} scores; at least 2 are needed")
+            none = Estimate.none(
+                f"{enough.sum()} personas with {_LIST} scores; at least 2 are needed"
+            )
             for name in _HEADROOM:
                 self.add(name, none, none)
             return
@@ -433,7 +435,7 @@ class _Sides:
         for name, of_personas, of_people in zip(_HEADROOM, *sides, strict=True):
             self.add(name, of_personas, of_people)
         exact = variance_shares(expected[enough], within[enough]).interaction
-        self.add("table_item_person_share", Drawn(exact, np.zeros(0)), None)
+        self.add("table_item_person_share", Estimate(exact, np.zeros(0)), None)
 
     def _compare_choices(self, expected: Floats, every: Floats, watching: Floats) -> None:
         """Mean rating of people's items by people, any personas, and those who would watch them.
@@ -453,7 +455,7 @@ class _Sides:
         on_item = np.asarray(drawn @ csr_matrix((of_user, (user, item)), shape=shape))
         totals = np.bincount(user, of_user * lists.rating[scored], minlength=len(size))
         rated: Floats = drawn @ totals
-        people = Drawn(float(rated[0]), rated[1:])
+        people = Estimate(float(rated[0]), rated[1:])
         rng, count = np.random.default_rng(self.seed), len(expected)
         times = np.ones((len(drawn), count))
         times[1:] = rng.multinomial(count, np.full(count, 1.0 / count), size=len(drawn) - 1)
@@ -463,9 +465,9 @@ class _Sides:
             mean = (times @ (weight * expected)) / np.where(total > 0, total, np.nan)
             mean = np.where(np.isnan(mean), np.nan_to_num(mean[0]), mean)
             alone, both = mean @ on_item[0], np.einsum("di,di->d", mean, on_item)
-            self.add(f"watched{name}", Drawn(float(alone[0]), alone[1:]), people)
+            self.add(f"watched{name}", Estimate(float(alone[0]), alone[1:]), people)
             gap = rated - both
-            self.add(f"choice_gap{name}", Drawn(float(gap[0]), gap[1:]), None)
+            self.add(f"choice_gap{name}", Estimate(float(gap[0]), gap[1:]), None)
 
     def _expected_of_people(self, most: int) -> Floats:
         """Expected ratings of people of all items, given their training ratings."""
@@ -485,18 +487,18 @@ def _first(ids: pl.Series, count: int, seed: int) -> Ints:
     return np.sort(order[:count])
 
 
-def _ks(first: Floats, second: Floats, seed: int) -> Drawn:
+def _ks(first: Floats, second: Floats, seed: int) -> Estimate:
     rng = np.random.default_rng(seed)
     drawn = [ks_distance(rng.choice(first, len(first)), second) for _ in range(100)]
-    return Drawn(ks_distance(first, second), np.array(drawn))
+    return Estimate(ks_distance(first, second), np.array(drawn))
 
 
-def _ks_of_halves(values: Floats, seed: int) -> Drawn:
+def _ks_of_halves(values: Floats, seed: int) -> Estimate:
     """Mean distance between random halves of the values: what chance gives."""
     rng = np.random.default_rng(seed)
     parts = (rng.permutation(values) for _ in range(100))
     drawn = np.array([ks_distance(p[: len(p) // 2], p[len(p) // 2 :]) for p in parts])
-    return Drawn(float(drawn.mean()), drawn)
+    return Estimate(float(drawn.mean()), drawn)
 
 
 def _halves(lists: Lists, seed: int) -> tuple[Lists, Lists]:
@@ -518,14 +520,14 @@ def _correlation(first: Floats, second: Floats) -> float:
     return float(np.corrcoef(first, second)[0, 1])
 
 
-def _headroom(expected: Floats, draws: int, seed: int) -> list[Drawn]:
+def _headroom(expected: Floats, draws: int, seed: int) -> list[Estimate]:
     """Headroom and its parts (`_HEADROOM`), with a bootstrap over the persons of the table."""
     by_person = headroom_by_person(expected, size=_LIST)
     size = len(by_person)
     rng = np.random.default_rng(seed)
     means = rng.multinomial(size, np.full(size, 1.0 / size), size=draws) @ by_person / size
     parts = np.vstack([by_person.mean(axis=0), means]).T
-    return [Drawn(float(v[0]), v[1:]) for v in (parts[0] - parts[1], *parts)]
+    return [Estimate(float(v[0]), v[1:]) for v in (parts[0] - parts[1], *parts)]
 
 
 def population_markdown(table: pl.DataFrame, metadata: Mapping[str, Any]) -> str:

@@ -1,8 +1,12 @@
 """Statistical raters: of ratings, of products in choice sets, and those without a persona."""
 
 from pipelines.raters.statistical._baselines import MeanRater, RandomRater
-from pipelines.raters.statistical._components import component_sums, components, other_means
-from pipelines.raters.statistical._drawn import stated_genres
+from pipelines.raters.statistical._drawn import (
+    component_sums,
+    components,
+    other_means,
+    stated_genres,
+)
 from pipelines.raters.statistical._fit import fit_rater, fit_statistical
 from pipelines.raters.statistical._live import LiveStatistical, Settled
 from pipelines.raters.statistical._ordinal import OrdinalModel, fit_ordinal

@@ -320,11 +320,11 @@ class _Static:
         out = self._quality[items] + self._lenient[personas]
         shares = self._shares[items]
         out = out + np.vecdot(self._felt[personas], self._columns[items])
-        if self._profiles.spoken is not None:
-            spoken = self._profiles.spoken
-            praised = np.vecdot(spoken.praised[personas], shares)
-            panned = np.vecdot(spoken.panned[personas], shares)
-            out = out + self._word * spoken.of(personas, praised, panned)
+        if self._profiles.marks is not None:
+            marks = self._profiles.marks
+            praised = np.vecdot(marks.praised[personas], shares)
+            panned = np.vecdot(marks.panned[personas], shares)
+            out = out + self._word * marks.of(personas, praised, panned)
         if self._textual:
             cosine = np.vecdot(self._profiles.vectors[personas], self._vectors[items])
             standard = np.clip((cosine - self._mean[personas]) / self._spread[personas], -4.0, 4.0)

@@ -116,7 +116,7 @@ class Catalogue:
 
 
 @dataclass(frozen=True)
-class Spoken:
+class StatedMarks:
     """Statements of raters about their marks."""
 
     #: Genres with stated good (bad) marks, of shape (n, genres), 0 or 1.
@@ -155,7 +155,7 @@ class Profiles:
     #: (n,).
     variance: Floats
     #: Statements about marks; None if there are none.
-    spoken: Spoken | None = None
+    marks: StatedMarks | None = None
     #: Posterior of taste given likes and dislikes, and the draw from it; None where `likes` and
     #: `dislikes` enter as shares of the item's genres.
     stated: PersonaTastes | None = None
@@ -237,11 +237,11 @@ def pair_features(profiles: Profiles, catalogue: Catalogue, pairs: Ints) -> Floa
         out[:, 7] = felt(profiles.stated.drawn)
     out[:, 5] = felt(profiles.tastes)
     out[:, 6] = 0.0
-    if profiles.spoken is not None:
-        out[:, 6] = profiles.spoken.of(
+    if profiles.marks is not None:
+        out[:, 6] = profiles.marks.of(
             person,
-            block.products(profiles.spoken.praised, catalogue.shares),
-            block.products(profiles.spoken.panned, catalogue.shares),
+            block.products(profiles.marks.praised, catalogue.shares),
+            block.products(profiles.marks.panned, catalogue.shares),
         )
     if not profiles.vectors.shape[1] or not catalogue.vectors.shape[1]:
         out[:, 4] = 0.0

@@ -26,7 +26,7 @@ from pipelines.raters.statistical._profiles import (
     Catalogue,
     Profiles,
     Singles,
-    Spoken,
+    StatedMarks,
     genre_matrix,
     pair_features,
     vector_matrix,
@@ -299,7 +299,7 @@ class StatisticalRater(TableRater):
         dislikes = genre_matrix(fields["dislikes"], genres)
         low, high = _band(fields["leniency"])
         draw = low + (high - low) * uniform(self.seed, hash_ids(personas["persona_id"]))
-        spoken = self._spoken(fields, likes, dislikes)
+        marks = self._marks(fields, likes, dislikes)
         by_marks = fields["manner"].is_in(["polar", "uniform"]).fill_null(value=False).to_numpy()
         human = is_human(personas)
         steps = len(self.leniency_quantiles) - 1
@@ -316,7 +316,7 @@ class StatisticalRater(TableRater):
             vectors=vector_matrix(personas["persona_id"], self.persona_vectors, "persona_id"),
             tastes=np.zeros((personas.height, self.catalogue.taste.shape[1])),
             variance=np.where(human, self.tastes.taste_variance, unknown),
-            spoken=spoken,
+            marks=marks,
             stated=stated,
         )
         if histories is None or not histories.height:
@@ -352,7 +352,7 @@ class StatisticalRater(TableRater):
         )
         return adjusted, tastes.variance
 
-    def _spoken(self, fields: pl.DataFrame, likes: Singles, dislikes: Singles) -> Spoken | None:
+    def _marks(self, fields: pl.DataFrame, likes: Singles, dislikes: Singles) -> StatedMarks | None:
         """Manners `polar` and `uniform` as shifts of the location; None without any."""
         manner = fields["manner"].fill_null("").to_numpy()
         polar, uniform_ = manner == "polar", manner == "uniform"
@@ -367,7 +367,7 @@ class StatisticalRater(TableRater):
         shifts[uniform_ & (tone == "generous"), 3] = best
         shifts[uniform_ & (tone == "harsh"), 3] = self._shift(-2)
         praised, panned = likes * polar[:, None], dislikes * polar[:, None]
-        return Spoken(praised.astype(np.float32), panned.astype(np.float32), shifts)
+        return StatedMarks(praised.astype(np.float32), panned.astype(np.float32), shifts)
 
     def _shift(self, level: int) -> float:
         """Shift of an average item's rating into the band of a statement, in logits."""

@@ -28,7 +28,7 @@ from pipelines.raters import (
     ScorePart,
     prompt_examples,
     score_pairs,
-    scoring_facts,
+    scoring_metadata,
 )
 from pipelines.seeding import hash_ids, uniform
 
@@ -172,7 +172,7 @@ def test_a_new_persona_and_a_new_item_cost_only_the_new_pairs(tmp_path):
     for world, calls in ((small, 24), (small, 0), (large, 36 - 24)):
         model.calls = 0
         rater = model.rater()
-        facts = scoring_facts(rater, scored(world, rater)[1], readings={})
+        facts = scoring_metadata(rater, scored(world, rater)[1], readings={})
         rater.close()
         assert model.calls == facts["calls"] == calls
         assert facts["pairs"] == facts["scored_now"] == world["plan"].height

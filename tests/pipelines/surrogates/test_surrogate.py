@@ -141,7 +141,7 @@ def test_planted_facts_are_recovered_for_all_kinds_of_pairs(taught):
     for kind, row in found.items():
         assert row["value"] < 0.25 * row["floor"], kind
         assert row["difference_high"] < 0
-        assert taught.model.beats_floor(kind)
+        assert taught.model.beats_baseline(kind)
 
 
 def test_shuffled_features_fall_to_the_floors(scores):
@@ -156,9 +156,9 @@ def test_shuffled_features_fall_to_the_floors(scores):
     for kind, row in rmse(found).items():
         if "unseen" in kind:
             assert row["value"] > 0.9 * row["floor"], kind
-            assert not found.model.beats_floor(kind), kind
+            assert not found.model.beats_baseline(kind), kind
     # What was taught of each pair's own persona and item is as good as before.
-    assert found.model.beats_floor(KINDS[0])
+    assert found.model.beats_baseline(KINDS[0])
 
 
 def test_equal_inputs_give_equal_bytes_and_read_back_equal(taught, scores, tmp_path):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sb3_contrib.common.maskable.distributions import MaskableCategorical
 from torch.distributions import Categorical, kl_divergence
 
-from sim.training._distribution import MASKED, MaskedCategorical, MaskedCategoricalDistribution
+from sim.training._networks import MASKED, MaskedCategorical, MaskedCategoricalDistribution
 
 ITEMS = 10_000
 

@@ -12,9 +12,8 @@ import torch as th
 
 from sim import open_release
 from sim.environment import Cast, Catalogue, World
-from sim.training._distribution import MASKED
 from sim.training._features import Features
-from sim.training._networks import ItemScores, Sizes, ValueNetwork, history, seen_mask
+from sim.training._networks import MASKED, ItemScores, Sizes, ValueNetwork, history, seen_mask
 
 SIZES = Sizes(items=7, item_features=4, personas=3, persona_features=2, low=1.0, high=10.0)
 OBSERVATION = {

@@ -11,7 +11,7 @@ from sb3_contrib import TRPO
 
 from sim.environment import World
 from sim.training import RunSettings, Training
-from sim.training import _trpo as trpo
+from sim.training import _policies as trpo
 
 
 def test_fisher_products_equal_those_of_the_differentiated_divergence(
