@@ -591,7 +591,8 @@ def _loads(line: bytes) -> Any:
     # A record cut short is not worth the attempt to read it as a Python literal.
     try:
         text = line.decode().strip()
-        return values.loads(text) if text[:1] + text[-1:] == "{}" else _Reason("not_json")
+        is_complete = text[:1] + text[-1:] in ("{}", "[]")
+        return values.loads(text) if is_complete else _Reason("not_json")
     except UnicodeDecodeError:
         return _Reason("invalid_utf8")
     except ValueError:
