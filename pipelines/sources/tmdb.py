@@ -473,6 +473,9 @@ class _Films:
     def __init__(self, wanted: WantedFilms | None, mode: Mode) -> None:
         self.wanted = wanted
         self.stats: dict[str, Any] = {"mode": mode}
+        if mode != "none":
+            names = ("overview", "actors", "directors", "keywords", "release_date", "poster")
+            self.stats |= {f"with_{name}": 0 for name in names}
         if wanted is not None:
             self.stats["wanted"] = len(wanted)
         #: Films whose record is another's, and lines of answers with another id.
@@ -530,7 +533,7 @@ class _Films:
             with_poster=(pl.col("poster_path") != "").sum(),
         )
         for name, count in counts.row(0, named=True).items():
-            self.stats[name] = self.stats.get(name, 0) + count
+            self.stats[name] += count
         return published(frame)
 
     def missing(self, absent: str) -> pl.DataFrame:
