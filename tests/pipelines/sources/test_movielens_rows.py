@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from tempfile import NamedTemporaryFile
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import SourceError
-from pipelines.sources._files import any_file
 from pipelines.sources._reader import Column, RowError, Separated, split_record
 
 RATINGS = (
@@ -21,6 +21,15 @@ RATINGS = (
 )
 TAGS = (*RATINGS[:2], Column("tag", "tag"), RATINGS[3])
 LINKS = (RATINGS[1], Column("tmdbId", "tmdb_id", "integer", "bad_id"))
+
+
+def original(data: bytes) -> Any:
+    """Bytes in place of a file."""
+
+    def pieces(size: int) -> Iterator[bytes]:
+        yield from (data[at : at + size] for at in range(0, len(data), size))
+
+    return SimpleNamespace(name="f.csv", size=len(data), pieces=pieces)
 
 
 def header(columns: tuple[Column, ...]) -> bytes:
@@ -35,17 +44,14 @@ class Read:
         self.rows: list[tuple[object, ...]] = []
         self.texts: list[str] = []
         self.rows_read = 0
-        with NamedTemporaryFile() as file:
-            file.write(data)
-            file.flush()
-            for batch in Separated().rows(any_file(Path(file.name), "f.csv"), columns, block):
-                self.rows_read += batch.frame.height
-                for n, row in enumerate(batch.frame.iter_rows()):
-                    if n in batch.faults:
-                        self.rejected.append((row[-1], batch.faults[n][0], batch.text(n)))
-                    else:
-                        self.rows.append(row)
-                        self.texts.append(batch.text(n))
+        for batch in Separated().rows(original(data), columns, block):
+            self.rows_read += batch.frame.height
+            for n, row in enumerate(batch.frame.iter_rows()):
+                if n in batch.faults:
+                    self.rejected.append((row[-1], batch.faults[n][0], batch.text(n)))
+                else:
+                    self.rows.append(row)
+                    self.texts.append(batch.text(n))
         self.rejected.sort()
 
     def __eq__(self, other: object) -> bool:
