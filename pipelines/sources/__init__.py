@@ -13,13 +13,9 @@ from pipelines.sources._ingest import (
     rejected_line,
     rejected_rows,
 )
-from pipelines.sources._protocol import (
-    RawTable,
-    Source,
-    Workspace,
-    open_source,
-)
+from pipelines.sources._protocol import Source, open_source
 from pipelines.sources._rejects import RejectLog
+from pipelines.sources._tables import RawTable, Workspace
 from pipelines.sources._world import (
     GENERATED,
     GIVEN,

@@ -16,15 +16,11 @@ from pipelines.errors import SourceError
 from pipelines.progress import advance
 from pipelines.scratch import scratch_folder
 from pipelines.seams import SOURCES
-from pipelines.sources._protocol import (
-    RawTable,
-    Source,
-    Workspace,
-    open_source,
-)
+from pipelines.sources._files import sha256_of
+from pipelines.sources._protocol import Source, open_source
 from pipelines.sources._rejects import Rejection, RejectLog
+from pipelines.sources._tables import RawTable, Workspace
 from pipelines.sources._world import GENERATED, World
-from pipelines.sources.formats.files import sha256_of
 from pipelines.store import Build, Snapshot, Store, Table
 
 if TYPE_CHECKING:
@@ -274,23 +270,22 @@ def _account(
 ) -> dict[str, Any]:
     """Check that every row of the file went somewhere; return the table's facts."""
     if table.file is None:
-        return dict(table.stats())
-    read, filtered = table.rows_read(), dict(table.filtered())
-    parts = table.files() if table.files else {table.file: read}
-    rejected = sum(map(rejects.count, parts))
-    if read != rows_out + rejected + sum(filtered.values()) or read != sum(parts.values()):
+        return table.stats
+    read, filtered = table.rows.total(), dict(table.filtered)
+    rejected = sum(map(rejects.count, table.rows))
+    if read != rows_out + rejected + sum(filtered.values()):
         raise SourceError(
             f"rows lost: {read} read, {rows_out} out, {rejected} rejected, "
             f"{sum(filtered.values())} filtered",
             where=table.file,
             hint="this is a fault of the loader: please report it",
         )
-    for file, rows in parts.items():
+    for file, rows in table.rows.items():
         _refuse_over_limit(file, rows, rejects, settings.ingest.max_rejected_share)
     if not rows_out and not may_be_empty:
         raise SourceError("the file has no usable rows", where=table.file)
     reasons: Counter[str] = Counter()
-    for file in parts:
+    for file in table.rows:
         reasons.update(rejects.reasons(file))
     stats: dict[str, Any] = {
         "file": table.file,
@@ -299,12 +294,12 @@ def _account(
         "reasons": dict(sorted(reasons.items())),
         "filtered": filtered,
     }
-    if table.files:
+    if list(table.rows) != [table.file]:
         stats["files"] = {
             file: {"rows_read": rows, "rejected": rejects.count(file)}
-            for file, rows in parts.items()
+            for file, rows in table.rows.items()
         }
-    return stats | dict(table.stats())
+    return stats | table.stats
 
 
 def _refuse_over_limit(file: str, read: int, rejects: RejectLog, limit: float) -> None:

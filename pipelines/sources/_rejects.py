@@ -17,9 +17,6 @@ MAX_TEXT = 500
 #: Longest value that a message shows (characters).
 _SHOWN = 80
 _SPILL_ROWS = 50_000
-#: 1990-01-01 and 2035-12-31, the bounds of the checks `rated_from` and `rated_to`: another time
-#: counts in another unit, or is nonsense.
-_FIRST_SECOND, _LAST_SECOND = 631_152_000, 2_082_758_399
 
 
 class Rejection(NamedTuple):
@@ -49,48 +46,6 @@ class Rejection(NamedTuple):
             value = "missing" if self.value is None else repr(self.value[:_SHOWN])
             shown = f"{self.field} is {value}"
         return f"line {self.line} {self.reason}: {shown}"
-
-
-class Fault(NamedTuple):
-    """A condition for which a row is rejected."""
-
-    #: Reason code.
-    reason: str
-    #: Column of the field at fault.
-    column: str
-    #: Whether a row has it.
-    condition: pl.Expr
-
-
-def first_fault(*faults: Fault) -> pl.Expr:
-    """The first fault of a row: ``reason`` (null if it has none), ``column``, ``value``."""
-    import polars as pl
-
-    first = pl.coalesce(pl.when(f.condition).then(pl.lit(n)) for n, f in enumerate(faults))
-    value = pl.lit(None, dtype=pl.String)
-    for n, fault in enumerate(faults):
-        value = pl.when(first == n).then(pl.col(fault.column).cast(pl.String)).otherwise(value)
-    names = {n: (fault.reason, fault.column) for n, fault in enumerate(faults)}
-    reasons, columns = ({n: pair[k] for n, pair in names.items()} for k in (0, 1))
-    return pl.struct(
-        reason=first.replace_strict(reasons, return_dtype=pl.String),
-        column=first.replace_strict(columns, return_dtype=pl.String),
-        value=value,
-    )
-
-
-def bad_time(column: str, per_second: int = 1, *, zero: bool = False) -> Fault:
-    """The fault of a time beyond 1990 to 2035, in units of which a second has so many.
-
-    With ``zero``, 0 is no fault: exports in MovieLens' layout write it where no time is known.
-    """
-    import polars as pl
-
-    first, last = _FIRST_SECOND * per_second, (_LAST_SECOND + 1) * per_second - 1
-    within = pl.col(column).is_between(first, last)
-    if zero:
-        within |= pl.col(column) == 0
-    return Fault("bad_timestamp", column, ~within)
 
 
 class RejectLog:
@@ -132,28 +87,6 @@ class RejectLog:
         if len(self._rows) >= _SPILL_ROWS:
             self._spill()
 
-    def extend(self, frame: pl.DataFrame) -> None:
-        """Reject many rows: ``file``, ``line`` (int), ``reason``, ``text``, ``field``, ``value``.
-
-        The last two may be absent.
-        """
-        import polars as pl
-
-        if not frame.height:
-            return
-        absent = [pl.lit(None).alias(name) for name in ("field", "value") if name not in frame]
-        frame = (
-            frame.with_columns(absent)
-            .select(pl.col(name).cast(dtype) for name, dtype in _schema().items())
-            .with_columns(_cut_column("text").fill_null(""), _cut_column("value"))
-        )
-        for file, reason, count in frame.group_by("file", "reason").len().iter_rows():
-            self._counts.setdefault(file, Counter())[reason] += count
-        first = frame.sort("file", "line").group_by("file", maintain_order=True).head(3)
-        for file, *row in first.iter_rows():
-            self._note(file, Rejection(*row))
-        self._write(frame)
-
     def count(self, file: str | None = None) -> int:
         """Rejected rows of one file, or of all."""
         files = self._counts if file is None else [file]
@@ -171,32 +104,16 @@ class RejectLog:
         """Up to three rejected rows of a file with the lowest lines."""
         return list(self._first.get(file, []))
 
-    def forget(self, file: str) -> None:
-        """Drop the rejected rows of a file, which is read anew; few enough not to be spilled."""
-        self._rows = [row for row in self._rows if row[0] != file]
-        self._counts.pop(file, None)
-        self._first.pop(file, None)
-
     def batches(self, rows: int = _SPILL_ROWS) -> Iterator[pl.DataFrame]:
         """All rejected rows in the order file, line, reason, text."""
         import polars as pl
 
         self._spill()
-        if not self._parts:
-            return
-        # The streaming engine sorts out of core, so a file of nothing but faults fits too.
-        merged = self._folder / "rejects-sorted.parquet"
-        ordered = pl.scan_parquet(self._parts, glob=False).sort("file", "line", "reason", "text")
-        with scratch_errors(self._folder):
-            ordered.sink_parquet(merged)
-        import pyarrow.parquet as pq
-
-        with pq.ParquetFile(merged) as file:
-            for batch in file.iter_batches(batch_size=rows):
-                frame = pl.from_arrow(batch)
-                assert isinstance(frame, pl.DataFrame)
-                yield frame
-        merged.unlink()
+        if self._parts:
+            # The streaming engine sorts out of core, so a file of nothing but faults fits too.
+            parts = pl.scan_parquet(self._parts, glob=False).sort("file", "line", "reason", "text")
+            with scratch_errors(self._folder):
+                yield from parts.collect_batches(chunk_size=rows, maintain_order=True)
 
     def _note(self, file: str, row: Rejection) -> None:
         first = self._first.setdefault(file, [])
@@ -208,16 +125,15 @@ class RejectLog:
     def _spill(self) -> None:
         import polars as pl
 
-        if self._rows:
-            rows, self._rows = self._rows, []
-            self._write(pl.DataFrame(rows, schema=_schema(), orient="row"))
-
-    def _write(self, frame: pl.DataFrame) -> None:
+        if not self._rows:
+            return
         part = self._folder / f"rejects-{len(self._parts):06d}.parquet"
+        frame = pl.DataFrame(self._rows, schema=_schema(), orient="row")
         with scratch_errors(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
             frame.write_parquet(part)
         self._parts.append(part)
+        self._rows = []
 
 
 def _schema() -> dict[str, pl.DataType]:
@@ -229,12 +145,3 @@ def _schema() -> dict[str, pl.DataType]:
 
 def _cut(text: str) -> str:
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… ({len(text)} characters)"
-
-
-def _cut_column(name: str) -> pl.Expr:
-    """:func:`_cut` of a column."""
-    import polars as pl
-
-    text, size = pl.col(name), pl.col(name).str.len_chars()
-    cut = pl.format("{}… ({} characters)", text.str.slice(0, MAX_TEXT), size)
-    return pl.when(size > MAX_TEXT).then(cut).otherwise(text).alias(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,9 @@ from pipelines.config import AmazonData
 from pipelines.errors import SourceError
 from pipelines.licences import Licence
 from pipelines.sources._folders import check_file, given_files, pick_files, unclear_name
-from pipelines.sources._protocol import RawTable, Source, Workspace
-from pipelines.sources._rejects import Fault, bad_time
-from pipelines.sources._tables import Faults, raw_table
-from pipelines.sources.formats.json_lines import JsonField, JsonLinesReader, same
+from pipelines.sources._protocol import Source
+from pipelines.sources._reader import Column, columns, json_rows, record_blocks
+from pipelines.sources._tables import Check, RawTable, Workspace, check_time, raw_table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -188,154 +186,108 @@ _ASIN = "^[0-9A-Z]{10}$"
 _USER = "^[0-9A-Za-z_#-]{1,64}$"
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A raw table."""
-
-    #: Its name in the store.
-    dataset: str
-    #: Fields that are taken of each record.
-    fields: tuple[JsonField, ...]
-    #: Faults for which a typed row is rejected all the same.
-    faults: Faults
-
-    def read(self, name: str, files: Sequence[AmazonFile], work: Workspace) -> RawTable:
-        """Read the files into the table; without any it has no rows."""
-        filled = Counter[str]()
-        names = ["category", "file", "line", *(f.name for f in self.fields)]
-        categories = {f.name: f.category for f in files}
-
-        def count(frame: pl.DataFrame) -> None:
-            import polars as pl
-
-            given = {
-                f.name: (pl.col(f.name).list.len() > 0).sum()
-                if f.kind == "texts"
-                else pl.col(f.name).is_not_null().sum()
-                for f in self.fields
-            }
-            filled.update(frame.select(**given).row(0, named=True))
-
-        def finish(frame: pl.DataFrame) -> pl.DataFrame:
-            import polars as pl
-
-            category = pl.col("file").replace_strict(categories, return_dtype=pl.String)
-            return frame.with_columns(category=category).select(names)
-
-        return raw_table(
-            self.dataset,
-            [
-                JsonLinesReader(work.original(f.path, f.name), self.fields, work.reject_frame)
-                for f in files
-            ],
-            self.faults,
-            work,
-            files=name,
-            seen=count,
-            finish=finish,
-            allow_empty=not files,
-            stats=lambda: {"filled": dict(filled)},
-        )
+def _id(key: str, name: str = "") -> Column:
+    return Column(key, name or key, "id", "bad_id", required=True)
 
 
-def _id(key: str, name: str) -> JsonField:
-    return JsonField(key, name, "id", "bad_id", required=True)
+def _rating(name: str) -> Column:
+    return Column(name, name, "number", "bad_rating", required=True)
 
 
-def _rating(key: str, name: str) -> JsonField:
-    return JsonField(key, name, "number", "bad_rating", required=True)
-
-
-def _time(key: str, name: str, per_second: int) -> JsonField:
-    return JsonField(key, name, "time", "bad_timestamp", required=True, per_second=per_second)
-
-
-def _reviews(user: str, item: str, rating: str, time: str, per_second: int) -> Faults:
-    """Faults of reviews of whose times a second has ``per_second`` units."""
-
-    def faults() -> Sequence[Fault]:
-        import polars as pl
-
-        stars = pl.col(rating)
-        return [
-            _bad_id(user, _USER),
-            _bad_id(item, _ASIN),
-            Fault("off_scale", rating, ~stars.is_between(1, 5) | (stars != stars.round())),
-            bad_time(time, per_second),
-        ]
-
-    return faults
-
-
-def _meta(item: str) -> Faults:
-    return lambda: [_bad_id(item, _ASIN)]
-
-
-def _bad_id(column: str, pattern: str) -> Fault:
-    import polars as pl
-
-    return Fault("bad_id", column, ~pl.col(column).str.contains(pattern))
-
-
-#: In the order in which they are read.
-TABLES: Mapping[tuple[Edition, Kind], Table] = {
-    ("2018", "reviews"): Table(
-        "raw.amazon_reviews_2018",
-        (
-            _id("reviewerID", "reviewer_id"),
-            _id("asin", "asin"),
-            _rating("overall", "overall"),
-            _time("unixReviewTime", "unix_review_time", 1),
-            *same("verified", kind="boolean"),
-            *same("vote", kind="json"),
-            *same("summary"),
-            JsonField("reviewText", "review_text"),
-            *same("style", kind="object"),
-        ),
-        _reviews("reviewer_id", "asin", "overall", "unix_review_time", 1),
+#: Fields that are taken of each record, by table, in the order in which they are read.
+TABLES: Mapping[tuple[Edition, Kind], tuple[Column, ...]] = {
+    ("2018", "reviews"): (
+        _id("reviewerID", "reviewer_id"),
+        _id("asin"),
+        _rating("overall"),
+        Column("unixReviewTime", "unix_review_time", "seconds", "bad_timestamp", required=True),
+        *columns("verified", kind="boolean"),
+        *columns("vote", kind="json"),
+        *columns("summary"),
+        Column("reviewText", "review_text"),
+        *columns("style", kind="object"),
     ),
-    ("2018", "meta"): Table(
-        "raw.amazon_meta_2018",
-        (
-            _id("asin", "asin"),
-            *same("title", "brand", "main_cat"),
-            JsonField("category", "category_path", "texts"),
-            *same("description", "feature", "also_buy", "also_view", kind="texts"),
-            *same("price", "date", "rank", kind="json"),
-            *same("details", kind="object"),
-        ),
-        _meta("asin"),
+    ("2018", "meta"): (
+        _id("asin"),
+        *columns("title", "brand", "main_cat"),
+        Column("category", "category_path", "texts"),
+        *columns("description", "feature", "also_buy", "also_view", kind="texts"),
+        *columns("price", "date", "rank", kind="json"),
+        *columns("details", kind="object"),
     ),
-    ("2023", "reviews"): Table(
-        "raw.amazon_reviews_2023",
-        (
-            _id("user_id", "user_id"),
-            _id("parent_asin", "parent_asin"),
-            *same("asin"),
-            _rating("rating", "rating"),
-            _time("timestamp", "timestamp", 1000),
-            *same("verified_purchase", kind="boolean"),
-            *same("helpful_vote", kind="integer"),
-            *same("title", "text"),
-        ),
-        _reviews("user_id", "parent_asin", "rating", "timestamp", 1000),
+    ("2023", "reviews"): (
+        _id("user_id"),
+        _id("parent_asin"),
+        *columns("asin"),
+        _rating("rating"),
+        Column("timestamp", "timestamp", "milliseconds", "bad_timestamp", required=True),
+        *columns("verified_purchase", kind="boolean"),
+        *columns("helpful_vote", kind="integer"),
+        *columns("title", "text"),
     ),
-    ("2023", "meta"): Table(
-        "raw.amazon_meta_2023",
-        (
-            _id("parent_asin", "parent_asin"),
-            *same("main_category", "title", "subtitle", "store"),
-            *same("author", kind="object"),
-            *same("average_rating", kind="number"),
-            *same("rating_number", kind="integer"),
-            *same("price", kind="json"),
-            *same("categories", "description", "features", kind="texts"),
-            *same("bought_together", kind="json"),
-            *same("details", kind="object"),
-        ),
-        _meta("parent_asin"),
+    ("2023", "meta"): (
+        _id("parent_asin"),
+        *columns("main_category", "title", "subtitle", "store"),
+        *columns("author", kind="object"),
+        *columns("average_rating", kind="number"),
+        *columns("rating_number", kind="integer"),
+        *columns("price", kind="json"),
+        *columns("categories", "description", "features", kind="texts"),
+        *columns("bought_together", kind="json"),
+        *columns("details", kind="object"),
     ),
 }
+
+
+def _table(edition: Edition, kind: Kind, files: Sequence[AmazonFile], work: Workspace) -> RawTable:
+    """The files of an edition and kind as a table; without any it has no rows."""
+    import polars as pl
+
+    fields = TABLES[edition, kind]
+    categories = {f.name: f.category for f in files}
+    filled: dict[str, int] = {}
+    checks = []
+    for column in fields:
+        value = pl.col(column.name)
+        if column.kind == "id":
+            is_user = column.name in ("reviewer_id", "user_id")
+            checks.append(
+                Check("bad_id", column.name, value.str.contains(_USER if is_user else _ASIN))
+            )
+        elif column.kind == "number" and column.required:
+            on_scale = value.is_between(1, 5) & (value == value.round())
+            checks.append(Check("off_scale", column.name, on_scale))
+        elif column.kind in ("seconds", "milliseconds"):
+            checks.append(check_time(column.name, 1 if column.kind == "seconds" else 1000))
+
+    def finish(frame: pl.DataFrame) -> pl.DataFrame:
+        given = {
+            f.name: (pl.col(f.name).list.len() > 0).sum()
+            if f.kind == "texts"
+            else pl.col(f.name).is_not_null().sum()
+            for f in fields
+        }
+        for name, count in frame.select(**given).row(0, named=True).items():
+            filled[name] = filled.get(name, 0) + count
+        category = pl.col("file").replace_strict(categories, return_dtype=pl.String)
+        return frame.with_columns(category=category)
+
+    expected = f"one JSON object per line with {', '.join(f.field for f in fields if f.required)}"
+    table = raw_table(
+        f"raw.amazon_{kind}_{edition}",
+        {
+            f.name: json_rows(record_blocks(work.original(f.path, f.name), expected), fields)
+            for f in files
+        },
+        work,
+        columns=fields,
+        checks=lambda _: checks,
+        file=f"amazon/{edition} {kind}",
+        finish=finish,
+        allow_empty=not files,
+    )
+    table.stats["filled"] = filled
+    return table
 
 
 class AmazonSource(Source):
@@ -358,7 +310,7 @@ class AmazonSource(Source):
     expected: ClassVar[str] = EXPECTED
     code_version: ClassVar[str] = "amazon-3"
     datasets: ClassVar[tuple[str, ...]] = (
-        *(table.dataset for table in TABLES.values()),
+        *(f"raw.amazon_{kind}_{edition}" for edition, kind in TABLES),
         "raw.amazon_rejected",
     )
     domains: ClassVar[frozenset[str]] = frozenset({"books", "products"})
@@ -411,9 +363,9 @@ class AmazonSource(Source):
             raise SourceError(
                 "no Amazon files", where=str(folder / self.name), hint="see docs/data.md"
             )
-        for (edition, kind), table in TABLES.items():
+        for edition, kind in TABLES:
             files = [f for f in available if (f.edition, f.kind) == (edition, kind)]
-            yield table.read(f"amazon/{edition} {kind}", files, work)
+            yield _table(edition, kind, files, work)
 
     def _found(self, folder: Path) -> list[AmazonFile]:
         data = self.settings.data.amazon

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pipelines.downloads import Download
 from pipelines.errors import SourceError
 from pipelines.licences import Licence
-from pipelines.scales import SCALES, RatingScale
+from pipelines.scales import SCALES
+from pipelines.sources._files import UNPACK_LIMITS, Original, UnpackLimits, any_file, zip_members
 from pipelines.sources._folders import (
     check_file,
     described,
@@ -22,24 +22,9 @@ from pipelines.sources._folders import (
     resembling,
     unclear_name,
 )
-from pipelines.sources._protocol import RawTable, Source, Workspace, unpack_limits
-from pipelines.sources._rejects import Fault, bad_time
-from pipelines.sources._tables import Faults, raw_table
-from pipelines.sources.formats import values
-from pipelines.sources.formats.delimited import (
-    Column,
-    DelimitedReader,
-    integer,
-    number,
-    seconds,
-)
-from pipelines.sources.formats.files import (
-    UNPACK_LIMITS,
-    Original,
-    UnpackLimits,
-    any_file,
-    zip_members,
-)
+from pipelines.sources._protocol import Source
+from pipelines.sources._reader import Column, Separated
+from pipelines.sources._tables import Check, Checks, RawTable, Workspace, check_time, raw_table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -296,118 +281,30 @@ def _looked_into(path: Path) -> Layout | None:
     return Layout(path.stem if path.is_file() else path.name, path, layout) if layout else None
 
 
-def _bad_ids(*columns: str, lowest: int = 0) -> list[Fault]:
-    import polars as pl
-
-    return [Fault("bad_id", column, pl.col(column) < lowest) for column in columns]
-
-
-def _blank(reason: str, column: str) -> Fault:
-    import polars as pl
-
-    return Fault(reason, column, pl.col(column).str.strip_chars() == "")
-
-
-def movie_faults() -> Sequence[Fault]:
-    """Faults of a film's row."""
-    return [*_bad_ids("movie_id"), _blank("missing_title", "title")]
-
-
-def user_faults(ages: frozenset[int] | range, occupations: range | None) -> Sequence[Fault]:
-    """Faults of a user's row whose age, and occupation if it is a number, must be one of these."""
-    import polars as pl
-
-    occupation = pl.col("occupation")
-    return [
-        *_bad_ids("user_id"),
-        Fault("bad_gender", "gender", ~pl.col("gender").is_in(["F", "M"])),
-        Fault("bad_age", "age", ~pl.col("age").is_in(sorted(ages))),
-        _blank("bad_occupation", "occupation")
-        if occupations is None
-        else Fault("bad_occupation", "occupation", ~occupation.is_in(list(occupations))),
-    ]
-
-
-class Films:
-    """The films of the world, for the files that refer to them."""
-
-    def __init__(self) -> None:
-        self._batches: list[pl.Series] = []
-        self._known: pl.Series | None = None
-
-    def add(self, frame: pl.DataFrame) -> None:
-        """Add a batch of film ids."""
-        self._batches.append(frame["movie_id"])
-
-    def close(self) -> None:
-        """Finish: build the set of film ids."""
-        import polars as pl
-
-        self._known = pl.concat(self._batches) if self._batches else pl.Series(dtype=pl.Int64)
-        self._batches = []
-
-    def _unknown(self) -> Fault:
-        import polars as pl
-
-        assert self._known is not None, "films are read first"
-        return Fault("unknown_film", "movie_id", ~pl.col("movie_id").is_in(self._known.implode()))
-
-    def rating_faults(self, scale: RatingScale) -> Sequence[Fault]:
-        """Faults of a rating on this scale."""
-        import polars as pl
-
-        rating = pl.col("rating")
-        steps = (rating - scale.low) / scale.step
-        off = ~rating.is_between(scale.low, scale.high) | (steps != steps.round())
-        return [
-            *_bad_ids("user_id", "movie_id"),
-            Fault("off_scale", "rating", off),
-            bad_time("timestamp", zero=True),
-            self._unknown(),
-        ]
-
-    def link_faults(self) -> Sequence[Fault]:
-        """Faults of a link."""
-        import polars as pl
-
-        return [
-            *_bad_ids("movie_id"),
-            Fault("bad_id", "imdb_id", ~pl.col("imdb_id").str.contains(_IMDB)),
-            *_bad_ids("tmdb_id", lowest=1),
-            self._unknown(),
-        ]
-
-    def tag_faults(self) -> Sequence[Fault]:
-        """Faults of a tag."""
-        return [
-            *_bad_ids("user_id", "movie_id"),
-            _blank("missing_tag", "tag"),
-            bad_time("timestamp", zero=True),
-            self._unknown(),
-        ]
-
+#: What a file of each layout holds.
+Content = Literal["films", "ratings", "links", "tags", "users"]
 
 #: IMDb's number, which other publishers write with ``tt`` and pandas as 114709.0; or nothing.
 _IMDB = r"^(?:(?:tt)?([0-9]+)(?:\.0*)?)?$"
-_USER = integer("userId", "user_id", "bad_id")
-_MOVIE = integer("movieId", "movie_id", "bad_id")
-_RATING = number("rating", "rating", "bad_rating")
-_TIME = seconds("timestamp", "timestamp", "bad_timestamp")
+_USER = Column("userId", "user_id", "integer", "bad_id", required=True)
+_MOVIE = Column("movieId", "movie_id", "integer", "bad_id", required=True)
+_RATING = Column("rating", "rating", "number", "bad_rating", required=True)
+_TIME = Column("timestamp", "timestamp", "seconds", "bad_timestamp", required=True)
 _TITLE, _GENRES = Column("title", "title"), Column("genres", "genres")
 _GENDER, _ZIP = Column("gender", "gender"), Column("zip", "zip")
-_AGE = integer("age", "age", "bad_age")
-_FILM, _RATED = (_MOVIE, _TITLE, _GENRES), (_USER, _MOVIE, _RATING, _TIME)
-
-_LINKS = (
-    _MOVIE,
-    Column("imdbId", "imdb_id"),
-    integer("tmdbId", "tmdb_id", "bad_id", optional=True),
-)
-_TAGS = (_USER, _MOVIE, Column("tag", "tag"), _TIME)
-
+_AGE = Column("age", "age", "integer", "bad_age", required=True)
+_COLUMNS: Mapping[Content, tuple[Column, ...]] = {
+    "films": (_MOVIE, _TITLE, _GENRES),
+    "ratings": (_USER, _MOVIE, _RATING, _TIME),
+    "links": (
+        _MOVIE,
+        Column("imdbId", "imdb_id"),
+        Column("tmdbId", "tmdb_id", "integer", "bad_id"),
+    ),
+    "tags": (_USER, _MOVIE, Column("tag", "tag"), _TIME),
+}
 #: ML-1M: the lowest age of each band, 1 for the youngest; occupations are numbered from 0.
-_AGE_CODES = frozenset({1, 18, 25, 35, 45, 50, 56})
-_OCCUPATION_CODES = range(21)
+_AGE_CODES = (1, 18, 25, 35, 45, 50, 56)
 #: ML-100K: the flags at the end of each line of u.item, in this order.
 GENRE_FLAGS = (
     "unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary",
@@ -415,21 +312,10 @@ GENRE_FLAGS = (
     "Thriller", "War", "Western",
 )  # fmt: skip
 _NO_GENRES = "(no genres listed)"
-_AGES = range(1, 121)
-
-Originals = Mapping[str, Original]
-
-
 _ITEM = (
-    _MOVIE,
-    _TITLE,
+    *(_MOVIE, _TITLE),
     *(Column(name, name) for name in ("release date", "video release date", "IMDb URL")),
-    *(
-        Column(
-            genre, f"flag {genre}", "flag", lambda cell: int(values.boolean(cell)), "bad_genre_flag"
-        )
-        for genre in GENRE_FLAGS
-    ),
+    *(Column(g, f"flag {g}", "boolean", "bad_genre_flag", required=True) for g in GENRE_FLAGS),
 )
 
 
@@ -437,148 +323,142 @@ _ITEM = (
 class Files:
     """A layout as it is published: how its lines are written, and the columns of each file."""
 
-    #: Files by what they hold: films, ratings, links, tags, users.
-    names: Mapping[str, str]
+    names: Mapping[Content, str]
+    scale: str
     #: Columns where they are not those of every layout.
-    columns: Mapping[str, tuple[Column, ...]]
-    scale: RatingScale
+    columns: Mapping[Content, tuple[Column, ...]] = field(default_factory=dict)
     #: Separator by file; commas, quotes and a header if there is none.
-    separators: Mapping[str, str] = field(default_factory=dict)
+    separators: Mapping[Content, str] = field(default_factory=dict)
     encoding: Literal["utf-8", "latin-1"] = "utf-8"
-    #: Faults of users, and whether ages and occupations are codes.
-    user_faults: Faults | None = None
+    #: Ages of users, and whether these and occupations are codes.
+    ages: Sequence[int] = ()
     coded: bool = False
 
-    def readers(self, held: str, originals: Originals, work: Workspace) -> list[DelimitedReader]:
-        """The reader of a file; none if the layout or the folder has none."""
-        name = self.names.get(held, "")
-        if name not in originals:
-            return []
-        separator = self.separators.get(held)
-        columns = self.columns.get(held) or _COLUMNS[held]
-        reader = DelimitedReader(
-            originals[name],
-            columns,
-            work.reject_frame,
-            separator=separator or ",",
-            quoted=separator is None,
-            headed=separator is None,
-            encoding=self.encoding,
-        )
-        return [reader]
 
-
-_COLUMNS = {"films": _FILM, "ratings": _RATED, "links": _LINKS, "tags": _TAGS}
-_COLONS = dict.fromkeys(("films", "ratings", "tags", "users"), "::")
+_COLONS: Mapping[Content, str] = dict.fromkeys(("films", "ratings", "tags", "users"), "::")
+_OCCUPATION = Column("occupation", "occupation", "integer", "bad_occupation", required=True)
 LAYOUTS: Mapping[Format, Files] = {
     "csv": Files(
-        {
-            n: f"{f}.csv"
-            for n, f in (("films", "movies"), *((x, x) for x in ("ratings", "links", "tags")))
-        },
-        {},
-        SCALES["0.5-5"],
+        {"films": "movies.csv", "ratings": "ratings.csv", "links": "links.csv", "tags": "tags.csv"},
+        "0.5-5",
     ),
     "dat": Files(
         {"films": "movies.dat", "ratings": "ratings.dat", "users": "users.dat"},
-        {
-            "users": (
-                _USER,
-                _GENDER,
-                _AGE,
-                integer("occupation", "occupation", "bad_occupation"),
-                _ZIP,
-            )
-        },
-        SCALES["1-5"],
+        "1-5",
+        {"users": (_USER, _GENDER, _AGE, _OCCUPATION, _ZIP)},
         _COLONS,
         "latin-1",
-        partial(user_faults, _AGE_CODES, _OCCUPATION_CODES),
+        _AGE_CODES,
         coded=True,
     ),
     "dat-tags": Files(
         {"films": "movies.dat", "ratings": "ratings.dat", "tags": "tags.dat"},
-        {},
-        SCALES["0.5-5"],
-        _COLONS,
+        "0.5-5",
+        separators=_COLONS,
     ),
     "u": Files(
         {"films": "u.item", "ratings": "u.data", "users": "u.user"},
+        "1-5",
         {
             "films": _ITEM,
             "users": (_USER, _AGE, _GENDER, Column("occupation", "occupation"), _ZIP),
         },
-        SCALES["1-5"],
         {"films": "|", "ratings": "\t", "users": "|"},
         "latin-1",
-        partial(user_faults, _AGES, None),
+        range(1, 121),
     ),
 }
 
 
-def read_tables(layout: Files, originals: Originals, work: Workspace) -> Iterator[RawTable]:
+def read_tables(
+    layout: Files, originals: Mapping[str, Original], work: Workspace
+) -> Iterator[RawTable]:
     """Films, ratings, links, tags and users; tables without a file have no rows."""
-    films = Films()
+    import polars as pl
 
-    def table(held: str, name: str, faults: Faults, **more: Any) -> RawTable:
-        readers = layout.readers(held, originals, work)
-        return raw_table(f"raw.movielens_{name}", readers, faults, work, **more)
+    scale, listed, occupation = SCALES[layout.scale], list[pl.Series](), pl.col("occupation")
 
-    flags = _flags_published if "films" in layout.columns else None
-    yield table("films", "movies", movie_faults, key=("movie_id",), seen=films.add, finish=flags)
-    films.close()
+    def table(content: Content, key: tuple[str, ...], checks: Checks, **more: Any) -> RawTable:
+        original = originals.get(layout.names.get(content, ""))
+        separator = layout.separators.get(content)
+        plain = separator is None
+        columns = layout.columns.get(content) or _COLUMNS.get(content, ())
+        separated = Separated(separator or ",", plain, plain, layout.encoding)
+        parts = {original.name: separated.rows(original, columns)} if original else {}
+        name = f"raw.movielens_{'movies' if content == 'films' else content}"
+        return raw_table(name, parts, work, columns=columns, checks=checks, key=key, **more)
+
+    def films(frame: pl.DataFrame) -> pl.DataFrame:
+        listed.append(frame["movie_id"])
+        if "genres" in frame.columns:
+            return frame
+        # Genre flags become what the other variants write.
+        named = [pl.when(pl.col(f"flag {g}")).then(pl.lit(g)) for g in GENRE_FLAGS[1:]]
+        genres = pl.concat_str(named, separator="|", ignore_nulls=True).replace("", _NO_GENRES)
+        return frame.with_columns(genres=genres)
+
+    def users(frame: pl.DataFrame) -> pl.DataFrame:
+        """User attributes that the variant publishes: codes (ML-1M) or years and words."""
+        none, nothing = pl.lit(None, dtype=pl.Int64), pl.lit(None, dtype=pl.String)
+        return frame.with_columns(
+            age=none if layout.coded else pl.col("age"),
+            age_code=pl.col("age") if layout.coded else none,
+            occupation=nothing if layout.coded else occupation,
+            occupation_code=occupation if layout.coded else none,
+            zip=pl.col("zip").replace("", None),
+        )
+
     yield table(
-        "ratings", "ratings", lambda: films.rating_faults(layout.scale),
-        key=("user_id", "movie_id"), prefer=(("timestamp", False), ("line", False)),
-        repeated="repeated_rating", finish=partial(_ratings_published, scale=layout.scale.name),
+        "films", ("movie_id",),
+        lambda _: [_from("movie_id"), _filled("missing_title", "title")], finish=films,
     )  # fmt: skip
-    yield table("links", "links", films.link_faults, key=("movie_id",), finish=_links_published)
+    movies = pl.concat(listed) if listed else pl.Series(dtype=pl.Int64)
+    is_listed = Check("unknown_film", "movie_id", pl.col("movie_id").is_in(movies.implode()))
+    is_pair = (_from("user_id"), _from("movie_id"))
+    rating, steps = pl.col("rating"), (pl.col("rating") - scale.low) / scale.step
+    on_scale = rating.is_between(scale.low, scale.high) & (steps == steps.round())
     yield table(
-        "tags", "tags", films.tag_faults,
-        key=("user_id", "movie_id", "tag", "timestamp"), allow_empty=True,
+        "ratings", ("user_id", "movie_id"),
+        lambda _: [*is_pair, Check("off_scale", "rating", on_scale),
+                   check_time("timestamp", zero=True), is_listed],
+        prefer=(("timestamp", False), ("line", False)), repeated="repeated_rating",
+        filtered=("repeated_rating",),
+        finish=lambda frame: frame.with_columns(scale=pl.lit(scale.name)),
     )  # fmt: skip
     yield table(
-        "users", "users", layout.user_faults or list,
-        key=("user_id",), finish=partial(_users_published, coded=layout.coded),
+        "links", ("movie_id",),
+        lambda _: [_from("movie_id"),
+                   Check("bad_id", "imdb_id", pl.col("imdb_id").str.contains(_IMDB)),
+                   _from("tmdb_id", 1), is_listed],
+        finish=lambda frame: frame.with_columns(pl.col("imdb_id").str.extract(_IMDB)),
+    )  # fmt: skip
+    yield table(
+        "tags", ("user_id", "movie_id", "tag", "timestamp"),
+        lambda _: [*is_pair, _filled("missing_tag", "tag"), check_time("timestamp", zero=True),
+                   is_listed],
+        allow_empty=True,
+    )  # fmt: skip
+    yield table(
+        "users", ("user_id",),
+        lambda _: [_from("user_id"),
+                   Check("bad_gender", "gender", pl.col("gender").is_in(["F", "M"])),
+                   Check("bad_age", "age", pl.col("age").is_in(list(layout.ages))),
+                   Check("bad_occupation", "occupation", occupation.is_between(0, 20))
+                   if layout.coded else _filled("bad_occupation", "occupation")],
+        finish=users,
     )  # fmt: skip
 
 
-def _ratings_published(frame: pl.DataFrame, scale: str) -> pl.DataFrame:
+def _from(column: str, lowest: int = 0) -> Check:
     import polars as pl
 
-    named = pl.lit(scale).alias("scale")
-    return frame.select("user_id", "movie_id", "rating", named, "timestamp")
+    return Check("bad_id", column, pl.col(column) >= lowest)
 
 
-def _links_published(frame: pl.DataFrame) -> pl.DataFrame:
+def _filled(reason: str, column: str) -> Check:
     import polars as pl
 
-    return frame.with_columns(pl.col("imdb_id").str.extract(_IMDB))
-
-
-def _flags_published(frame: pl.DataFrame) -> pl.DataFrame:
-    """Genre flags as the other variants write genres."""
-    import polars as pl
-
-    named = [pl.when(pl.col(f"flag {g}") == 1).then(pl.lit(g)) for g in GENRE_FLAGS[1:]]
-    genres = pl.concat_str(named, separator="|", ignore_nulls=True).replace("", _NO_GENRES)
-    return frame.select("movie_id", "title", genres=genres)
-
-
-def _users_published(frame: pl.DataFrame, *, coded: bool) -> pl.DataFrame:
-    """User attributes that the variant publishes: codes (ML-1M) or years and words (ML-100K)."""
-    import polars as pl
-
-    none, nothing = pl.lit(None, dtype=pl.Int64), pl.lit(None, dtype=pl.String)
-    return frame.select(
-        "user_id",
-        "gender",
-        age=none if coded else pl.col("age"),
-        age_code=pl.col("age") if coded else none,
-        occupation=nothing if coded else pl.col("occupation"),
-        occupation_code=pl.col("occupation") if coded else none,
-        zip=pl.col("zip").replace("", None),
-    )
+    return Check(reason, column, pl.col(column).str.strip_chars() != "")
 
 
 class MovielensSource(Source):
@@ -660,5 +540,5 @@ class MovielensSource(Source):
     def read(self, folder: Path, work: Workspace) -> Iterator[RawTable]:
         """Read films, ratings, links, tags and users, in this order."""
         layout = self._layout(folder)
-        originals = layout.originals(unpack_limits(self.settings))
+        originals = layout.originals(work.limits)
         yield from read_tables(LAYOUTS[layout.format], originals, work)

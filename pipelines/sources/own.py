@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -15,19 +13,24 @@ from pipelines.config import Settings
 from pipelines.errors import ConfigError, SourceError
 from pipelines.licences import Licence
 from pipelines.plugins import code_of
+from pipelines.sources import _values as values
+from pipelines.sources._files import MAX_LINE, line_blocks, line_text
 from pipelines.sources._folders import check_file, given_files, pick_files, relative_name
-from pipelines.sources._protocol import RawTable, Source, Workspace
-from pipelines.sources._rejects import Fault
-from pipelines.sources.formats import values
-from pipelines.sources.formats.delimited import (
+from pipelines.sources._protocol import Source
+from pipelines.sources._reader import (
     SEPARATORS,
+    Batch,
+    Blocks,
     Column,
-    DelimitedReader,
+    RowError,
+    Separated,
+    json_rows,
+    parsed,
     plain,
+    record_blocks,
     split_record,
-    typed,
 )
-from pipelines.sources.formats.lines import numbered_lines
+from pipelines.sources._tables import Check, RawTable, Workspace, raw_table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -75,95 +78,83 @@ _WITHIN, _SHARE = ("|", ";", "/", ","), 0.02
 #: Names of people and firms hold commas: only these separate several of them.
 _NAMES = frozenset(("authors", "author", "bookauthor", "artist", "brand", "publisher"))
 _ROWS = 100_000
+#: Records whose keys are columns (count).
+_LOOKED_AT = 1000
 #: Longest value of a further column that is a property of items (characters), and columns taken.
 _MAX_VALUE, _MAX_COLUMNS = 60, 12
 #: Times of ratings: 1970 to 2100 (seconds).
 _LAST_SECOND = 4_102_444_800
-#: Row of a table: line, text as read, and its cells.
-Row = tuple[int, str, Sequence[str | None]]
-
-
-@dataclass(slots=True)
-class Cells:
-    """Some rows of a file as text: ``line``, ``text`` and the named columns."""
-
-    frame: pl.DataFrame
-    #: Names of the columns in the file.
-    headers: Mapping[str, str]
-
-    def texts(self, mask: pl.Series) -> pl.Series:
-        """The rows under the mask as they stand in the file."""
-        return self.frame["text"].filter(mask)
 
 
 @dataclass(slots=True)
 class Table:
-    """A file of rows: its columns by meaning, and the number of rows read so far."""
+    """A file of rows, and the columns of its meanings."""
 
     path: Path
     name: str
     kind: Kind
     columns: Mapping[str, str]
     work: Workspace
-    rows: int = 0
+    #: Headers by meaning; filled when the file is opened.
     chosen: dict[str, str] = field(default_factory=dict)
 
-    def batches(self) -> Iterator[Cells]:
-        """Rows, some at a time; those that can't be split into columns are rejected.
+    def batches(self) -> Iterator[Batch]:
+        """Rows with a column for each meaning and, of items, for each further column.
 
         Raises :class:`SourceError` if the file is empty or a column that is needed is not found.
         """
         import polars as pl
 
-        header, frames = self._open()
-        self.chosen = self._choose(header)
+        header, batches = self._open()
+        self.chosen |= self._choose(header)
         names = {meaning: header.index(column) for meaning, column in self.chosen.items()}
         if self.kind == "items":
             others = [n for n in range(len(header)) if n not in names.values()]
             names |= {f"+{header[n]}": n for n in others[:_MAX_COLUMNS]}
-        for frame in frames:
+        needed, optional = NEEDED[self.kind]
+        absent = [
+            pl.lit(None, pl.Int64 if m == "timestamp" else pl.String).alias(m)
+            for m in (*needed, *optional)
+            if m not in names
+        ]
+        typed = [Column(self.chosen[m], m, *_TYPED[m]) for m in names if m in _TYPED]
+        # pandas writes an identifier that is a whole number as 63.0.
+        keys = pl.col([m for m in ("user", "item") if m in names])
+        for frame, faults, text in batches:
             cells = [pl.col(str(n)).str.strip_chars().alias(name) for name, n in names.items()]
             missing = pl.col(list(names)).str.to_lowercase().is_in(sorted(values.MISSING))
-            frame = frame.select("line", "text", *cells)
-            yield Cells(
-                frame.with_columns(pl.when(~missing).then(pl.col(list(names)))), dict(self.chosen)
+            frame = frame.select("line", *cells).with_columns(
+                pl.when(~missing).then(pl.col(list(names)))
             )
-        if not self.rows:
-            raise SourceError("the file has no rows", where=self.name)
+            series = [column.of_cells(frame[column.name], faults) for column in typed]
+            frame = frame.with_columns(*series, *absent)
+            frame = frame.with_columns(keys.str.replace(r"^([0-9]+)\.0$", "$1"))
+            yield Batch(frame, faults, text)
 
-    def _open(self) -> tuple[list[str], Iterator[pl.DataFrame]]:
-        """Names of the columns, and frames of ``line``, ``text`` and numbered columns of cells."""
+    def _open(self) -> tuple[list[str], Iterator[Batch]]:
+        """Names of the columns, and rows of numbered columns of cells."""
         low = self.path.name.lower().removesuffix(".gz")
-        if low.endswith((".parquet", ".jsonl", ".ndjson", ".json")):
-            header, rows = self._parquet() if low.endswith(".parquet") else self._json()
-            return header, _frames(rows, len(header))
+        if low.endswith(".parquet"):
+            return self._parquet()
+        if low.endswith((".jsonl", ".ndjson", ".json")):
+            return self._json()
         original = self.work.original(self.path, self.name)
-        first = next((line for _, line in numbered_lines(original)), b"").decode("utf-8", "replace")
+        _, lines = next(line_blocks(original), (0, [b""]))
+        first = line_text(lines[0])
         if not first:
             raise SourceError("the file is empty", where=self.name)
         atomic = Path(low).suffix in _ATOMIC
         pieces = {s: len(first.split(s)) for s in SEPARATORS}
         separator = "\t" if atomic else max(pieces, key=pieces.__getitem__)
-        fields = split_record(first, separator)
-        header = fields if isinstance(fields, list) else first.split(separator)
-        reader = DelimitedReader(
-            original,
-            [Column(name, str(n)) for n, name in enumerate(header)],
-            self.work.reject_frame,
-            separator=separator,
-            quoted=not atomic and separator != "::",
-            lenient=True,
+        try:
+            header = split_record(first, separator)
+        except RowError:
+            header = first.split(separator)
+        quoted = not atomic and separator != "::"
+        rows = Separated(separator, quoted, lenient=True).rows(
+            original, [Column(name, str(n)) for n, name in enumerate(header)]
         )
-
-        def frames() -> Iterator[pl.DataFrame]:
-            import polars as pl
-
-            for batch in reader:
-                every = pl.repeat(True, batch.frame.height, eager=True)
-                yield batch.frame.with_columns(text=batch.texts(every))
-            self.rows = reader.rows_read
-
-        return [name.strip() for name in header], frames()
+        return [name.strip() for name in header], rows
 
     def _choose(self, header: Sequence[str]) -> dict[str, str]:
         """The column of each meaning."""
@@ -188,41 +179,23 @@ class Table:
             )
         return chosen
 
-    def _json(self) -> tuple[list[str], Iterator[Row]]:
-        def records() -> Iterator[tuple[int, str, dict[str, Any]]]:
-            for number, line in numbered_lines(self.work.original(self.path, self.name)):
-                text = line.decode("utf-8", "replace")
-                self.rows += 1
-                try:
-                    record = values.loads(text)
-                except ValueError:
-                    reason = "not_json" if text.strip() else "blank_line"
-                    self.work.reject(self.name, number, reason, text)
-                    continue
-                if isinstance(record, dict):
-                    yield number, text, record
-                elif isinstance(record, list) and number == 1:
-                    raise SourceError(
-                        "the file is one JSON array",
-                        where=self.name,
-                        hint="expected one record per line; convert it, such as with `jq -c '.[]'`",
-                    )
-                else:
-                    self.work.reject(self.name, number, "not_object", text)
+    def _json(self) -> tuple[list[str], Iterator[Batch]]:
+        original = self.work.original(self.path, self.name)
 
-        def rows() -> Iterator[Row]:
-            for number, text, record in records():
-                yield number, text, [_shown(record.get(name)) for name in header]
+        def blocks() -> Blocks:
+            for first, lines in record_blocks(original, "one record per line"):
+                yield first, [line.decode("utf-8", "replace").encode() for line in lines]
 
-        header = list(dict.fromkeys(k for *_, record in islice(records(), 1000) for k in record))
-        # The look at the first records has counted and rejected: the pass begins anew.
-        self.rows = 0
-        self.work.rejects.forget(self.name)
+        _, lines = next(iter(blocks()))
+        records, *_ = parsed(lines, MAX_LINE)
+        header = list(dict.fromkeys(key for record in records[:_LOOKED_AT] for key in record))
         if not header:
             raise SourceError("the file holds no JSON objects", where=self.name)
-        return header, rows()
+        columns = [Column(name, str(n), parse=_shown) for n, name in enumerate(header)]
+        return header, json_rows(blocks(), columns)
 
-    def _parquet(self) -> tuple[list[str], Iterator[Row]]:
+    def _parquet(self) -> tuple[list[str], Iterator[Batch]]:
+        import polars as pl
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -230,25 +203,22 @@ class Table:
             file = pq.ParquetFile(self.path)
         except (pa.ArrowInvalid, OSError) as error:
             raise SourceError(f"no Parquet file ({error})", where=self.name) from None
-        header = list(file.schema_arrow.names)
 
-        def rows() -> Iterator[Row]:
+        def rows() -> Iterator[Batch]:
+            line = 1
             for batch in file.iter_batches(_ROWS):
-                for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                    self.rows += 1
-                    cells = [_shown(value) for value in row]
-                    yield self.rows, ", ".join(c or "" for c in cells), cells
+                columns = [
+                    pl.Series(str(n), map(_shown, column.to_pylist()), pl.String)
+                    for n, column in enumerate(batch.columns)
+                ]
+                cells = pl.DataFrame(columns)
+                frame = cells.with_columns(line=pl.int_range(line, line + cells.height))
+                text = pl.concat_str(pl.all().fill_null(""), separator=", ")
+                texts = cells.select(text=text)["text"]
+                yield Batch(frame, {}, texts.__getitem__)
+                line += cells.height
 
-        return header, rows()
-
-
-def _frames(rows: Iterator[Row], width: int) -> Iterator[pl.DataFrame]:
-    """The rows, some at a time."""
-    import polars as pl
-
-    cells = dict.fromkeys(map(str, range(width)), pl.String)
-    while batch := [(line, text, *fields) for line, text, fields in islice(rows, _ROWS)]:
-        yield pl.DataFrame(batch, {"line": pl.Int64, "text": pl.String, **cells}, orient="row")
+        return list(file.schema_arrow.names), rows()
 
 
 def _shown(value: Any) -> str | None:
@@ -282,16 +252,18 @@ def seconds(cell: str) -> int:
 
 def _in_seconds(time: int) -> int:
     for unit in (1, 1000, 1_000_000, 1_000_000_000):
-        if abs(time) // unit <= _LAST_SECOND:
+        if 0 <= time // unit <= _LAST_SECOND:
             return time // unit
-    return time
+    raise values.UnreadableError
 
 
-def _key(column: str) -> pl.Expr:
-    """An identifier; pandas writes a whole number as 63.0."""
-    import polars as pl
-
-    return pl.col(column).str.replace(r"^([0-9]+)\.0$", "$1")
+#: Kind, reason, whether it is needed, and reader of columns that are not optional texts.
+_TYPED: Mapping[str, tuple[Any, ...]] = {
+    "user": ("text", "bad_id", True),
+    "item": ("text", "bad_id", True),
+    "rating": ("number", "bad_rating", True),
+    "timestamp": ("seconds", "bad_timestamp", False, seconds),
+}
 
 
 def separator_of(cells: pl.Series, header: str) -> str:
@@ -428,14 +400,9 @@ class OwnSource(Source):
             kind: Table(path, relative_name(path, folder), kind, self._columns(), work)
             for kind, path in paths.items()
         }
-        yield _raw("items", tables["items"], _items(tables["items"]))
+        yield _items(tables["items"])
         yield _ratings(tables["ratings"], self._scale())
-        users = tables.get("users")
-        yield (
-            RawTable("raw.own_users", iter(()), None, rows_read=lambda: 0)
-            if users is None
-            else _raw("users", users, _users(users))
-        )
+        yield _users(tables.get("users"))
 
 
 def _is_name(name: str) -> bool:
@@ -450,145 +417,91 @@ def _kind(name: str) -> Kind:
     return kinds.get(low.stem) or _ATOMIC[low.suffix]
 
 
-def _raw(kind: Kind, table: Table, frames: Iterator[pl.DataFrame]) -> RawTable:
-    """A table of one row per key; of several the first stays, the others are filtered."""
-    key = {"items": "item_id", "users": "user_id"}[kind]
-    filtered: Counter[str] = Counter()
-
-    def batches() -> Iterator[pl.DataFrame]:
-        rows = table.work.ordered(f"own_{kind}", (key,))
-        for frame in frames:
-            rows.append(frame)
-        for frame in rows.batches():
-            yield frame.drop("line")
-        filtered.update(
-            {f"repeated_{kind[:-1]}": sum(map(len, rows.doubled))} if rows.doubled else {}
-        )
-
-    return RawTable(
-        dataset=f"raw.own_{kind}",
-        batches=batches(),
-        file=table.name,
-        rows_read=lambda: table.rows,
-        filtered=lambda: filtered,
-        stats=lambda: {"columns": table.chosen},
-    )
-
-
-def _no_key(column: str) -> Fault:
-    import polars as pl
-
-    return Fault("bad_id", column, pl.col(column).is_null())
-
-
-def _completed(frame: pl.DataFrame, *names: str) -> pl.DataFrame:
-    """The frame with columns of these names; those that it lacks are null."""
-    import polars as pl
-
-    absent = [name for name in names if name not in frame.columns]
-    return frame.with_columns(pl.lit(None, dtype=pl.String).alias(name) for name in absent)
-
-
-def _items(table: Table) -> Iterator[pl.DataFrame]:
+def _items(table: Table) -> RawTable:
     import polars as pl
 
     within: dict[str, str] = {}
-    for cells in table.batches():
-        frame = table.work.sound(cells, [_no_key("item")], table.name)
-        if not frame.height:
-            continue
+
+    def finish(frame: pl.DataFrame) -> pl.DataFrame:
         headers = {"genres": table.chosen["genres"]}
         headers |= {name: name[1:] for name in frame.columns if name.startswith("+")}
-        within = within or {
-            name: separator_of(frame[name], header) for name, header in headers.items()
-        }
+        if not within:
+            within.update({name: separator_of(frame[name], h) for name, h in headers.items()})
         lists = {name: listed(frame[name], separator) for name, separator in within.items()}
         properties = [
-            pl.Series(name, series)
-            .list.eval(pl.element().filter(pl.element().str.len_chars() <= _MAX_VALUE))
-            .list.eval(pl.format(f"{headers[name]}: {{}}", pl.element()))
+            series.list.eval(
+                pl.element().filter(pl.element().str.len_chars() <= _MAX_VALUE)
+            ).list.eval(pl.format(f"{headers[name]}: {{}}", pl.element()))
             for name, series in lists.items()
             if name != "genres"
         ]
-        frame = _completed(frame, "title", "year", "description")
-        year = typed(frame["year"].str.extract(r"(\d{4})"), values.whole_number, pl.Int64())
-        yield frame.select(
-            item_id=_key("item"),
-            title="title",
-            year=pl.Series(year),
+        none = pl.Series([[]] * frame.height, dtype=pl.List(pl.String))
+        return frame.with_columns(
+            item_id="item",
+            year=pl.col("year").str.extract(r"(\d{4})").cast(pl.Int64),
             genres=lists["genres"],
-            description="description",
-            attributes=pl.concat_list(properties).list.sort()
-            if properties
-            else pl.Series([[]] * frame.height, dtype=pl.List(pl.String)),
-            line="line",
+            attributes=pl.concat_list(properties).list.sort() if properties else none,
         )
+
+    return _raw(table, ("item",), "repeated_item", finish=finish)
 
 
 def _ratings(table: Table, stated: str) -> RawTable:
-    low, high = _ends(stated) if stated else (None, None)
-    filtered: Counter[str] = Counter()
-    scale: list[float] = []
+    import polars as pl
 
-    def batches() -> Iterator[pl.DataFrame]:
-        import polars as pl
+    scale: list[float] = [*_ends(stated)] if stated else []
+    ends: list[float] = []
 
-        rows = table.work.ordered(
-            "own_ratings", ("user_id", "item_id"), (("timestamp", False), ("line", False))
-        )
-        least, most = float("inf"), float("-inf")
-        for cells in table.batches():
-            frame = _completed(cells.frame, "timestamp")
-            cells.frame = frame.with_columns(
-                stars=typed(frame["rating"], values.number, pl.Float64()),
-                seconds=typed(frame["timestamp"], seconds, pl.Int64()).map_elements(
-                    _in_seconds, return_dtype=pl.Int64
-                )
-                if frame["timestamp"].is_not_null().any()
-                else pl.lit(None, dtype=pl.Int64),
-            )
-            given = pl.col("timestamp").is_not_null()
-            faults = [
-                _no_key("user"),
-                _no_key("item"),
-                Fault("bad_rating", "rating", ~pl.col("stars").is_finite().fill_null(value=False)),
-                Fault(
-                    "bad_timestamp",
-                    "timestamp",
-                    given & ~pl.col("seconds").is_between(0, _LAST_SECOND).fill_null(value=False),
-                ),
-            ]
-            if low is not None:
-                faults.append(Fault("off_scale", "rating", ~pl.col("stars").is_between(low, high)))
-            frame = table.work.sound(cells, faults, table.name)
-            if frame.height:
-                least = min(least, float(frame["stars"].min()))  # type: ignore[arg-type]
-                most = max(most, float(frame["stars"].max()))  # type: ignore[arg-type]
-            rows.append(
-                frame.select(
-                    user_id=_key("user"),
-                    item_id=_key("item"),
-                    rating="stars",
-                    timestamp="seconds",
-                    line="line",
-                )
-            )
-        scale[:] = [low, high] if low is not None and high is not None else _scale(least, most)
-        for frame in rows.batches():
-            yield frame.select(
-                "user_id", "item_id", "rating", pl.lit(scale[0]).alias("low"),
-                pl.lit(scale[1]).alias("high"), "timestamp",
-            )  # fmt: skip
-        filtered.update({"repeated_rating": sum(map(len, rows.doubled))} if rows.doubled else {})
+    def checks(frame: pl.DataFrame) -> list[Check]:
+        if stated:
+            return [Check("off_scale", "rating", pl.col("rating").is_between(*scale))]
+        if frame.height:
+            row = frame.select(low=pl.col("rating").min(), high=pl.col("rating").max()).row(0)
+            ends[:] = min(*ends, *row), max(*ends, *row)
+        return []
 
-    return RawTable(
-        dataset="raw.own_ratings",
-        batches=batches(),
-        file=table.name,
-        rows_read=lambda: table.rows,
-        filtered=lambda: filtered,
-        stats=lambda: {"columns": table.chosen, "scale": scale},
+    def finish(frame: pl.DataFrame) -> pl.DataFrame:
+        scale[:] = scale or _scale(*ends)
+        low, high = map(pl.lit, scale)
+        return frame.with_columns(user_id="user", item_id="item", low=low, high=high)
+
+    prefer = (("timestamp", False), ("line", False))
+    out = _raw(
+        table, ("user", "item"), "repeated_rating", prefer=prefer, checks=checks, finish=finish
     )
+    out.stats["scale"] = scale
+    return out
+
+
+def _users(table: Table | None) -> RawTable:
+    import polars as pl
+
+    def finish(frame: pl.DataFrame) -> pl.DataFrame:
+        years = Column("age", "age", "number").of_cells(frame["age"], {})
+        years = years.floor().cast(pl.Int64, strict=False)
+        decade = years // 10 * 10
+        band = (
+            pl.when(decade.is_between(0, 110))
+            .then(pl.format("{}-{}", decade, decade + 9))
+            .otherwise(pl.when(years.is_null()).then(pl.col("age")))
+        )
+        return frame.with_columns(user_id="user", age_band=band)
+
+    return (
+        _raw(table, ("user",), "repeated_user", finish=finish)
+        if table
+        else RawTable("raw.own_users")
+    )
+
+
+def _raw(table: Table, key: tuple[str, ...], repeated: str, **more: Any) -> RawTable:
+    """A table of one row per key; the others are counted."""
+    out = raw_table(
+        f"raw.own_{table.kind}", {table.name: table.batches()}, table.work,
+        key=key, repeated=repeated, filtered=(repeated,), **more,
+    )  # fmt: skip
+    out.stats["columns"] = table.chosen
+    return out
 
 
 def _ends(scale: str) -> tuple[float, float]:
@@ -608,23 +521,3 @@ def _scale(least: float, most: float) -> list[float]:
     usual = [s for s in SCALES if s[0] <= least and most <= s[1]]
     low, high = min(usual, key=lambda s: s[1] - s[0]) if usual else (least, most)
     return [float(low), float(high if high > low else low + 1)]
-
-
-def _users(table: Table) -> Iterator[pl.DataFrame]:
-    import polars as pl
-
-    for cells in table.batches():
-        frame = table.work.sound(cells, [_no_key("user")], table.name)
-        frame = _completed(frame, "age", "gender", "occupation")
-        years = (
-            typed(frame["age"], values.number, pl.Float64()).floor().cast(pl.Int64, strict=False)
-        )
-        decade = years // 10 * 10
-        band = pl.select(
-            pl.when(decade.is_between(0, 110))
-            .then(pl.format("{}-{}", decade, decade + 9))
-            .otherwise(pl.when(years.is_null()).then(frame["age"]))
-        ).to_series()
-        yield frame.select(
-            "line", "gender", "occupation", user_id=_key("user"), age_band=band
-        ).select("user_id", "age_band", "gender", "occupation", "line")

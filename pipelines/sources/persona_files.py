@@ -7,16 +7,17 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import orjson
 
 from pipelines.errors import SourceError
 from pipelines.licences import Licence
+from pipelines.sources import _values as values
 from pipelines.sources._folders import check_file, given_files, pick_files, relative_name
-from pipelines.sources._protocol import RawTable, Source, Workspace
-from pipelines.sources.formats import values
-from pipelines.sources.formats.lines import MAX_LINE, numbered_lines
+from pipelines.sources._protocol import Source
+from pipelines.sources._reader import Batch, RowError, parsed_lines, record_blocks, text_blocks
+from pipelines.sources._tables import RawTable, Workspace, raw_table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -58,92 +59,71 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-class PersonaRow(NamedTuple):
-    """A row of ``raw.persona_files`` without its place."""
-
-    text: str | None
-    name: str | None
-    age: str | None
-    gender: str | None
-    job: str | None
-    writer: str | None
-    attributes: str
+Row = dict[str, str | None]
 
 
-class RecordFaultError(Exception):
-    """A line that can't be taken; ``reason`` is the code it is rejected for.
-
-    ``field`` and ``value`` are those at fault, if it is one field's.
-    """
-
-    def __init__(self, reason: str, field: str | None = None, value: object = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.field = field
-        self.value = values.shown(value)
-
-
-def from_text(line: str) -> PersonaRow:
+def from_text(line: bytes) -> Row:
     """A line of plain text: the persona and nothing else.
 
-    >>> from_text("A retired teacher who restores clocks and sings in a choir.").attributes
+    >>> from_text(b"A retired teacher who restores clocks and sings in a choir.")["attributes"]
     '{}'
 
-    Raises :class:`RecordFaultError`: ``too_short``, ``too_long`` or ``template_token``.
+    Raises :class:`RowError`: ``too_short``, ``too_long`` or ``template_token``.
     """
-    return PersonaRow(_checked(line.strip()), None, None, None, None, None, "{}")
+    return {"text": _checked(line.decode().strip()), "attributes": "{}"}
 
 
-def from_json(line: bytes) -> PersonaRow:
+def from_json(line: bytes) -> Row:
     """A record: a text under ``persona`` (or ``description``, ``text``), attributes, or both.
 
     Keys count the same in capitals, and with spaces or hyphens instead of underscores.
 
-    >>> from_json(b'{"AGE": "25 to 34 years", "SEX": "Female", "CAREER": "Student"}').age
+    >>> from_json(b'{"AGE": "25 to 34 years", "SEX": "Female", "CAREER": "Student"}')["age"]
     '25 to 34 years'
 
-    Raises :class:`RecordFaultError`: ``not_json``, ``not_object``, ``no_persona`` (neither text nor
+    Raises :class:`RowError`: ``not_json``, ``not_object``, ``no_persona`` (neither text nor
     attributes), ``wrong_type`` (a text that is none, a nested attribute), ``too_many_attributes``,
     and what :func:`from_text` raises.
     """
+    content = line.decode()
     try:
-        record = values.loads(line)
+        record = values.loads(content)
     except ValueError:
-        raise RecordFaultError("not_json") from None
+        raise RowError("not_json") from None
     if not isinstance(record, dict):
-        raise RecordFaultError("not_object")
+        raise RowError("not_object")
     if len(record) > _MAX_ATTRIBUTES:
-        raise RecordFaultError("too_many_attributes")
+        raise RowError("too_many_attributes")
     keys = {re.sub(r"[ -]+", "_", key.strip().lower()): key for key in record}
     text_key = next((keys[k] for k in _TEXT_KEYS if k in keys), None)
     given = record.pop(text_key) if text_key is not None else None
     if values.is_missing(given):
         given = None
     if given is not None and not isinstance(given, str):
-        raise RecordFaultError("wrong_type", text_key, given)
+        raise RowError("wrong_type", text_key, given)
     attributes = {key: _value(key, value) for key, value in record.items()}
     attributes = {key: value for key, value in attributes.items() if value}
     text = given.strip() if given else ""
     if not text and all(stated.lower() in NOT_SAID for stated in attributes.values()):
-        raise RecordFaultError("no_persona")
+        raise RowError("no_persona")
     for key, value in attributes.items():
         if _has_token(key) or _has_token(value):
-            raise RecordFaultError("template_token")
+            raise RowError("template_token")
     named = {
         field: next((attributes[keys[k]] for k in aliases if keys.get(k) in attributes), None)
         for field, aliases in _KEYS.items()
     }
     packed = orjson.dumps(attributes, option=orjson.OPT_SORT_KEYS).decode()
-    return PersonaRow(_checked(text) if text else None, **named, attributes=packed)
+    return {"text": _checked(text) if text else None, **named, "attributes": packed}
 
 
 def _checked(text: str) -> str:
     if _has_token(text):
-        raise RecordFaultError("template_token")
+        raise RowError("template_token")
     if len(text) < MIN_TEXT:
-        raise RecordFaultError("too_short")
+        raise RowError("too_short")
     if len(text) > MAX_TEXT:
-        raise RecordFaultError("too_long")
+        raise RowError("too_long")
     return text
 
 
@@ -159,17 +139,16 @@ def _value(key: str, value: Any) -> str:
         try:
             value = ", ".join(v for v in values.texts(value) if v is not None)
         except values.UnreadableError:
-            raise RecordFaultError("wrong_type", key, value) from None
+            raise RowError("wrong_type", key, value) from None
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     shown = str(value).lower() if isinstance(value, bool) else str(value).strip()
     if len(shown) > _MAX_VALUE:
-        raise RecordFaultError("too_long", key, shown)
+        raise RowError("too_long", key, shown)
     return shown
 
 
 _SUFFIXES = (".jsonl", ".jsonl.gz", ".txt", ".txt.gz")
-_BATCH = 20_000
 
 
 class PersonaFilesSource(Source):
@@ -235,108 +214,45 @@ class PersonaFilesSource(Source):
 
     def read(self, folder: Path, work: Workspace) -> Iterator[RawTable]:
         """Read all files into one table."""
-        reading = _Reading(self.files(folder), folder, work)
-        yield RawTable(
-            "raw.persona_files",
-            reading.batches(),
-            self.folder_name,
-            rows_read=lambda: sum(reading.rows.values()),
-            filtered=lambda: dict(reading.skipped),
-            files=lambda: dict(reading.rows),
-            stats=reading.stats,
-        )
+        import polars as pl
+
+        schema = dict.fromkeys(("text", *_KEYS, "attributes"), pl.String)
+        # 16 bytes for each text, whatever its length: a million of them take some 80 MB.
+        texts: set[bytes] = set()
+
+        def rows(path: Path, name: str) -> Iterator[Batch]:
+            plain = path.name.lower().removesuffix(".gz").endswith(".txt")
+            original = work.original(path, name)
+
+            def parse(line: bytes) -> Row:
+                row = from_text(line) if plain else from_json(line)
+                if row["text"] is not None:
+                    text = row["text"].encode("utf-8", "replace")
+                    digest = hashlib.blake2b(text, digest_size=16).digest()
+                    if digest in texts:
+                        raise RowError("duplicate_text")
+                    texts.add(digest)
+                return row
+
+            blocks = (text_blocks if plain else record_blocks)(original, "one persona per line")
+            return parsed_lines(blocks, parse, schema)
+
+        def finish(frame: pl.DataFrame) -> pl.DataFrame:
+            for name, given in (
+                ("with_text", frame["text"].is_not_null()),
+                ("with_attributes", frame["attributes"] != "{}"),
+                ("with_name", frame["name"].is_not_null()),
+            ):
+                table.stats[name] = table.stats.get(name, 0) + int(given.sum())
+            return frame
+
+        names = {relative_name(path, folder): path for path in self.files(folder)}
+        table = raw_table(
+            "raw.persona_files", {name: rows(path, name) for name, path in names.items()}, work,
+            file=self.folder_name, finish=finish, filtered=("blank_line",),
+        )  # fmt: skip
+        yield table
 
 
 def _is_name(name: str) -> bool:
     return name.lower().endswith(_SUFFIXES)
-
-
-class _Reading:
-    """A pass over the files, and its counts."""
-
-    def __init__(self, paths: list[Path], folder: Path, work: Workspace) -> None:
-        self._paths = paths
-        self._folder = folder
-        self._work = work
-        self.rows: dict[str, int] = {}
-        self.skipped: Counter[str] = Counter()
-        self._counts: Counter[str] = Counter()
-        # 16 bytes for each text, whatever its length: a million of them take some 80 MB.
-        self._seen: set[bytes] = set()
-
-    def batches(self) -> Iterator[pl.DataFrame]:
-        """Frames by file and line."""
-        for path in self._paths:
-            file = relative_name(path, self._folder)
-            held: list[tuple[Any, ...]] = []
-            for line, row in self._rows_of(path, file):
-                held.append((file, line, *row))
-                if len(held) >= _BATCH:
-                    yield self._frame(held)
-                    held = []
-            if held:
-                yield self._frame(held)
-
-    def _rows_of(self, path: Path, file: str) -> Iterator[tuple[int, PersonaRow]]:
-        plain = path.name.lower().removesuffix(".gz").endswith(".txt")
-        self.rows[file] = 0
-        for number, line in numbered_lines(self._work.original(path, file)):
-            self.rows[file] += 1
-            if not line.strip():
-                self.skipped["blank_line"] += 1
-                continue
-            if number == 1 and not plain and line.lstrip().startswith(b"["):
-                raise SourceError(
-                    "the file is one JSON array",
-                    where=file,
-                    hint="expected one record per line; convert it, such as with `jq -c '.[]'`",
-                )
-            try:
-                yield number, self._row(line, plain=plain)
-            except RecordFaultError as fault:
-                self._work.reject(
-                    file,
-                    number,
-                    fault.reason,
-                    line.decode("utf-8", "replace").strip(),
-                    fault.field,
-                    fault.value,
-                )
-        if not self.rows[file]:
-            raise SourceError("the file is empty", where=file, hint="expected one persona per line")
-
-    def _row(self, line: bytes, *, plain: bool) -> PersonaRow:
-        if len(line) > MAX_LINE:
-            raise RecordFaultError("too_long")
-        try:
-            text = line.decode("utf-8")
-        except UnicodeDecodeError:
-            raise RecordFaultError("invalid_utf8") from None
-        row = from_text(text) if plain else from_json(line)
-        if row.text is not None:
-            digest = hashlib.blake2b(row.text.encode("utf-8", "replace"), digest_size=16).digest()
-            if digest in self._seen:
-                raise RecordFaultError("duplicate_text")
-            self._seen.add(digest)
-        return row
-
-    def _frame(self, rows: list[tuple[Any, ...]]) -> pl.DataFrame:
-        import polars as pl
-
-        frame = pl.DataFrame(
-            rows,
-            schema={"file": pl.String, "line": pl.Int64}
-            | dict.fromkeys(PersonaRow._fields, pl.String),
-            orient="row",
-        )
-        counts = frame.select(
-            with_text=pl.col("text").is_not_null().sum(),
-            with_attributes=(pl.col("attributes") != "{}").sum(),
-            with_name=pl.col("name").is_not_null().sum(),
-        )
-        self._counts.update({k: int(v) for k, v in counts.row(0, named=True).items()})
-        return frame
-
-    def stats(self) -> dict[str, Any]:
-        """Rows with a text, with attributes, with a name (counts)."""
-        return dict(sorted(self._counts.items()))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -13,15 +12,11 @@ import orjson
 from pipelines.config import Settings
 from pipelines.errors import SourceError
 from pipelines.licences import Licence
+from pipelines.sources import _values as values
 from pipelines.sources._folders import check_file, given_files, pick_files, relative_name
-from pipelines.sources._protocol import RawTable, Source, Workspace
-from pipelines.sources._rejects import Fault
-from pipelines.sources._tables import Faults, raw_table
-from pipelines.sources.formats import values
-from pipelines.sources.formats.json_lines import Entries, JsonField, JsonLinesReader, same
-
-__all__ = ["SteamSource"]
-
+from pipelines.sources._protocol import Source
+from pipelines.sources._reader import Batch, Column, Lists, columns, json_rows, record_blocks
+from pipelines.sources._tables import Check, RawTable, Workspace, raw_table
 
 Kind = Literal["games", "reviews", "items"]
 
@@ -37,15 +32,7 @@ EXPECTED = " or ".join(f"{name}.gz" for name in _NAMES.values())
 REQUIRED: tuple[Kind, ...] = ("games", "reviews")
 
 
-@dataclass(frozen=True, slots=True)
-class SteamFile:
-    """A file: its path, and its name relative to the data folder."""
-
-    path: Path
-    name: str
-
-
-def find_files(folder: Path, settings: Settings) -> dict[Kind, SteamFile]:
+def find_files(folder: Path, settings: Settings) -> dict[Kind, Path]:
     """The Steam files that there are, in the order games, reviews, items.
 
     That is ``steam/steam_games.json[.gz]`` and so on in the data folder, or what ``data.steam``
@@ -55,7 +42,7 @@ def find_files(folder: Path, settings: Settings) -> dict[Kind, SteamFile]:
     is missing beside the other, or if the folder can't be read.
     """
     data = settings.data.steam
-    files: dict[Kind, SteamFile] = {}
+    files: dict[Kind, Path] = {}
     for kind, name in _NAMES.items():
         given = getattr(data, kind)
         paths = (
@@ -70,14 +57,14 @@ def find_files(folder: Path, settings: Settings) -> dict[Kind, SteamFile]:
                 hint="keep one of them",
             )
         for path in paths:
-            files[kind] = SteamFile(path, relative_name(path, folder))
+            files[kind] = path
     missing = [kind for kind in REQUIRED if kind not in files]
     if files and missing:
         raise SourceError(
             f"the Steam {missing[0]} are missing",
             where=str(folder / _FOLDER),
             hint=f"expected {_NAMES[missing[0]]}.gz there, or its place in data.steam."
-            f"{missing[0]}; found {', '.join(f.name for f in files.values())}",
+            f"{missing[0]}; found {', '.join(relative_name(f, folder) for f in files.values())}",
         )
     return files
 
@@ -131,8 +118,8 @@ def _user(value: Any) -> str:
     return user
 
 
-def _game(key: str) -> JsonField:
-    return JsonField(key, "game_id", "integer", "bad_id", required=True, parse=_up_to(_MAX_ID))
+def _game(key: str) -> Column:
+    return Column(key, "game_id", "integer", "bad_id", required=True, parse=_up_to(_MAX_ID))
 
 
 _MINUTES: dict[str, Any] = {
@@ -140,73 +127,67 @@ _MINUTES: dict[str, Any] = {
     "reason": "bad_playtime",
     "parse": _up_to(_MAX_MINUTES),
 }
-
-
 _GAMES = (
     _game("id"),
-    *same("app_name", "title", "url", "publisher", "developer"),
-    *same("genres", "tags", "specs", kind="texts"),
-    *same("release_date"),
-    *same("price", "discount_price", parse=_spelled),
-    *same("early_access", kind="boolean"),
-    *same("sentiment"),
-    *same("metascore", parse=_score),
+    *columns("app_name", "title", "url", "publisher", "developer"),
+    *columns("genres", "tags", "specs", kind="texts"),
+    *columns("release_date"),
+    *columns("price", "discount_price", parse=_spelled),
+    *columns("early_access", kind="boolean"),
+    *columns("sentiment"),
+    *columns("metascore", parse=_score),
 )
 _REVIEWS = (
     _game("item_id"),
-    *same("recommend", kind="boolean", reason="bad_recommend", required=True),
-    *same("posted", "last_edited", "funny", "helpful", "review"),
+    *columns("recommend", kind="boolean", reason="bad_recommend", required=True),
+    *columns("posted", "last_edited", "funny", "helpful", "review"),
 )
 _PLAYTIME = (
     _game("item_id"),
-    *same("playtime_forever", required=True, **_MINUTES),
-    *same("playtime_2weeks", **_MINUTES),
+    *columns("playtime_forever", required=True, **_MINUTES),
+    *columns("playtime_2weeks", **_MINUTES),
 )
+_OWNER = Column("user_id", "user_id", "id", "bad_id", required=True, parse=_user)
 
 
-def _is_empty(game: Mapping[str, Any]) -> bool:
-    """Whether the record is without any value."""
-    return all(game.get(f.key) in (None, []) for f in _GAMES)
+def _empty(_: int, game: Mapping[str, Any]) -> str | None:
+    """The reason for which a record without any value is left out."""
+    return None if any(game.get(c.field) not in (None, []) for c in _GAMES) else "empty_record"
 
 
-def _posted() -> Sequence[Fault]:
+def _tables(files: Mapping[Kind, Path], folder: Path, work: Workspace) -> Iterator[RawTable]:
+    """Games by number, then reviews and time played by place."""
     import polars as pl
 
-    year = pl.col("posted").str.extract(r"\b(\d{4})\b").cast(pl.Int64)
-    return [Fault("bad_timestamp", "posted", ~year.is_between(*_YEARS))]
+    def rows(kind: Kind, fields: Sequence[Column], **more: Any) -> Iterator[Batch]:
+        original = work.original(files[kind], relative_name(files[kind], folder))
+        blocks = record_blocks(original, f"one JSON object per line with {fields[0].field}")
+        yield from json_rows(blocks, fields, max_line=_MAX_LITERAL, **more)
 
+    def part(kind: Kind, batches: Iterator[Batch]) -> dict[str, Iterator[Batch]]:
+        return {relative_name(files[kind], folder): batches} if kind in files else {}
 
-def tables(found: Mapping[Kind, SteamFile], work: Workspace) -> Iterator[RawTable]:
-    """Games by number, then reviews and time played by place."""
+    def entries(kind: Kind, name: str, fields: Sequence[Column], *checks: Check) -> RawTable:
+        lists = Lists(kind, _OWNER)
 
-    def reader(kind: Kind, fields: Sequence[JsonField], **more: Any) -> JsonLinesReader:
-        original = work.original(found[kind].path, found[kind].name)
-        return JsonLinesReader(
-            original, fields, work.reject_frame, max_line=_MAX_LITERAL, literal=True, **more
-        )
+        def counted() -> Iterator[Batch]:
+            yield from rows(kind, fields, lists=lists)
+            table.stats["users"] = lists.records
 
-    games = reader("games", _GAMES, skip=_is_empty)
+        table = raw_table(
+            f"raw.steam_{name}", part(kind, counted()), work, columns=(_OWNER, *fields),
+            checks=lambda _: checks, allow_empty=kind == "items",
+        )  # fmt: skip
+        return table
+
     yield raw_table(
-        "raw.steam_games", [games], list, work, key=("game_id",),
-        filtered=lambda: {"empty_record": games.skipped} if games.skipped else {},
+        "raw.steam_games", part("games", rows("games", _GAMES, check=_empty)), work,
+        columns=_GAMES, key=("game_id",), filtered=("empty_record",),
     )  # fmt: skip
-    owner = JsonField("user_id", "user_id", "id", "bad_id", required=True, parse=_user)
-    lists: tuple[tuple[Kind, str, tuple[JsonField, ...], Faults], ...] = (
-        ("reviews", "reviews", _REVIEWS, _posted),
-        ("items", "playtime", _PLAYTIME, list),
-    )
-    for kind, table, fields, faults in lists:
-        readers = [reader(kind, fields, entries=Entries(kind, owner))] if kind in found else []
-        columns = ["line", "position", "user_id", *(f.name for f in fields)]
-        yield raw_table(
-            f"raw.steam_{table}",
-            readers,
-            faults,
-            work,
-            finish=lambda frame, columns=columns: frame.select(columns),  # type: ignore[misc]
-            allow_empty=kind == "items",
-            stats=lambda r=readers: {"users": sum(s.records for s in r)},  # type: ignore[misc]
-        )
+    year = pl.col("posted").str.extract(r"\b(\d{4})\b").cast(pl.Int64)
+    posted = Check("bad_timestamp", "posted", year.is_between(*_YEARS))
+    yield entries("reviews", "reviews", _REVIEWS, posted)
+    yield entries("items", "playtime", _PLAYTIME)
 
 
 class SteamSource(Source):
@@ -257,7 +238,7 @@ class SteamSource(Source):
 
     def files(self, folder: Path) -> list[Path]:
         """Return the files that are read: games, reviews and, if there, items."""
-        return [file.path for file in find_files(folder, self.settings).values()]
+        return list(find_files(folder, self.settings).values())
 
     def read(self, folder: Path, work: Workspace) -> Iterator[RawTable]:
         """Read games, reviews and time played."""
@@ -266,4 +247,4 @@ class SteamSource(Source):
             raise SourceError(
                 "no Steam files", where=str(folder / self.name), hint="see docs/data.md"
             )
-        yield from tables(files, work)
+        yield from _tables(files, folder, work)

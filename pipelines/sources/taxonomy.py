@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pipelines.errors import SourceError
 from pipelines.licences import Licence
 from pipelines.sources._folders import check_file, given_files, pick_files, relative_name
-from pipelines.sources._protocol import RawTable, Source, Workspace
-from pipelines.sources.formats.lines import MAX_LINE, numbered_lines
+from pipelines.sources._protocol import Source
+from pipelines.sources._reader import Blocks, RowError, parsed_lines, text_blocks
+from pipelines.sources._tables import RawTable, Workspace, raw_table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -25,47 +25,38 @@ SEPARATOR = " > "
 #: Deepest tree and longest name that are taken for one (levels, characters).
 MAX_LEVELS, MAX_NAME = 32, 200
 
-#: Lines that are left out without being rejected.
-_SKIPPED = frozenset(("blank_line", "comment"))
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 #: Google's taxonomy has a variant with the category's number before its path.
 _NUMBER = re.compile(r"^\d+ - ")
 _LEVEL = re.compile(r"(?:browse |product )?(?:level|category|sub-?category|lvl|l|tier)[ _-]*(\d+)")
 
 
-def checked_path(
-    line: bytes, parse: Callable[[str], tuple[str, ...] | str]
-) -> tuple[str, ...] | str:
-    """Names of a line's path from the top level down, or why it can't be taken.
+def checked_path(line: bytes, split: Callable[[str], list[str]]) -> list[str]:
+    """Names of a line's path from the top level down.
 
-    ``blank_line`` and ``comment`` are no faults.
+    Raises :class:`RowError`; ``blank_line`` and ``comment`` are no faults.
     """
-    if len(line) > MAX_LINE:
-        return "too_long"
-    try:
-        text = line.decode("utf-8")
-    except UnicodeDecodeError:
-        return "invalid_utf8"
-    if not text.strip():
-        return "blank_line"
+    text = line.decode()
     if text.startswith("#"):
-        return "comment"
+        raise RowError("comment")
     if _CONTROL.search(text):
-        return "control_character"
-    path = parse(text)
-    if isinstance(path, str):
-        return path
+        raise RowError("control_character")
+    path = [name.strip() for name in split(text)]
+    if not path or not all(path):
+        raise RowError("empty_level")
     if len(path) > MAX_LEVELS:
-        return "too_many_levels"
-    return "too_long" if any(len(name) > MAX_NAME for name in path) else path
+        raise RowError("too_many_levels")
+    if any(len(name) > MAX_NAME for name in path):
+        raise RowError("too_long")
+    return path
 
 
-def _path(text: str) -> tuple[str, ...] | str:
-    names = tuple(name.strip() for name in _NUMBER.sub("", text).split(">"))
-    return names if all(names) else "empty_level"
+def _path(text: str) -> list[str]:
+    return _NUMBER.sub("", text).split(">")
 
 
-def _levels_of(header: str, file: str) -> Callable[[str], tuple[str, ...] | str]:
+def _levels_of(header: str, file: str) -> Callable[[str], list[str]]:
+    """The reader of rows below a header of levels."""
     try:
         cells = next(csv.reader([header]), [])
     except csv.Error:  # a name longer than the reader's limit
@@ -80,22 +71,21 @@ def _levels_of(header: str, file: str) -> Callable[[str], tuple[str, ...] | str]
             details={"expected": "level1,level2,...", "found": header[:500]},
         )
 
-    def parse(text: str) -> tuple[str, ...] | str:
+    def split(text: str) -> list[str]:
         try:
             fields = next(csv.reader([text], strict=True))
         except csv.Error:
-            return "bad_quotes"
+            raise RowError("bad_quotes") from None
         if len(fields) != len(cells):
-            return "wrong_columns"
-        names = [field.strip() for field in fields]
-        while names and not names[-1]:
-            names.pop()
+            raise RowError("wrong_columns")
+        while fields and not fields[-1].strip():
+            fields.pop()
         # A name with the separator in it would be two levels in the path.
-        if any(SEPARATOR in name for name in names):
-            return "separator_in_name"
-        return tuple(names) if names and all(names) else "empty_level"
+        if any(SEPARATOR in field.strip() for field in fields):
+            raise RowError("separator_in_name")
+        return fields
 
-    return parse
+    return split
 
 
 _SUFFIXES = (".txt", ".csv", ".txt.gz", ".csv.gz")
@@ -167,79 +157,51 @@ class TaxonomySource(Source):
         """Read the paths; no rows without a tree."""
         paths = self.files(folder)
         if not paths:
-            yield RawTable("raw.taxonomy_categories", iter(()), None, rows_read=lambda: 0)
+            yield RawTable("raw.taxonomy_categories")
             return
-        path = paths[0]
-        reading = _Reading(path, relative_name(path, folder), work)
-        yield RawTable(
-            "raw.taxonomy_categories",
-            reading.batches(),
-            reading.file,
-            rows_read=lambda: reading.rows,
-            filtered=lambda: dict(sorted(reading.skipped.items())),
-            stats=reading.stats,
-        )
+        yield _table(paths[0], relative_name(paths[0], folder), work)
 
 
 def _is_name(name: str) -> bool:
     return name.lower().endswith(_SUFFIXES)
 
 
-class _Reading:
-    """A pass over the file, and its counts."""
+def _table(path: Path, name: str, work: Workspace) -> RawTable:
+    """The paths of a tree, in order."""
+    import polars as pl
 
-    def __init__(self, path: Path, file: str, work: Workspace) -> None:
-        self.file = file
-        self.rows = 0
-        self.skipped: Counter[str] = Counter()
-        self._path = path
-        self._work = work
-        self._depths: Counter[int] = Counter()
+    headed = path.name.lower().removesuffix(".gz").endswith(".csv")
+    expected = "a header such as level1,level2" if headed else "lines such as A > B > C"
+    levels: dict[str, int] = {}
+    split: Callable[[str], list[str]] = _path
 
-    def batches(self) -> Iterator[pl.DataFrame]:
-        """All paths in one frame, in order."""
-        import polars as pl
+    def blocks() -> Blocks:
+        nonlocal split
+        for first, lines in text_blocks(work.original(path, name), expected):
+            if first == 1 and headed:
+                split = _levels_of(lines.pop(0).decode("utf-8", "replace").rstrip("\r"), name)
+                first = 2
+            yield first, lines
 
-        csv_levels = self._path.name.lower().removesuffix(".gz").endswith(".csv")
-        parse: Callable[[str], tuple[str, ...] | str] | None = None if csv_levels else _path
-        taken: dict[str, tuple[str, int]] = {}
-        line = 0
-        for line, content in numbered_lines(self._work.original(self._path, self.file)):
-            text = content.decode("utf-8", "replace")
-            if parse is None:
-                parse = _levels_of(text, self.file)
-                continue
-            self.rows += 1
-            levels = checked_path(content, parse)
-            if levels in _SKIPPED:
-                self.skipped[str(levels)] += 1
-                continue
-            path = SEPARATOR.join(levels)
-            if isinstance(levels, str) or path in taken:
-                fault = levels if isinstance(levels, str) else "duplicate_key"
-                self._work.reject(self.file, line, fault, text)
-                continue
-            taken[path] = (levels[-1], len(levels))
-            if len(taken) > _MAX_CATEGORIES:
-                raise SourceError(
-                    f"more than {_MAX_CATEGORIES:,} categories",
-                    where=f"{self.file}:{line}",
-                    hint="is this a category tree?",
-                )
-        if not line:
-            expected = "a header such as level1,level2" if csv_levels else "lines such as A > B > C"
-            raise SourceError("the file is empty", where=self.file, hint=f"expected {expected}")
-        self._depths.update(depth for _, depth in taken.values())
-        if taken:
-            paths = sorted(taken)
-            yield pl.DataFrame(
-                {
-                    "path": paths,
-                    "name": [taken[p][0] for p in paths],
-                    "depth": [taken[p][1] for p in paths],
-                }
+    def parse(line: bytes) -> dict[str, Any]:
+        names = checked_path(line, split)
+        return {"path": SEPARATOR.join(names), "name": names[-1], "depth": len(names)}
+
+    def finish(frame: pl.DataFrame) -> pl.DataFrame:
+        for depth, count in frame.group_by("depth").len().sort("depth").iter_rows():
+            levels[str(depth)] = levels.get(str(depth), 0) + count
+        if sum(levels.values()) > _MAX_CATEGORIES:
+            raise SourceError(
+                f"more than {_MAX_CATEGORIES:,} categories",
+                where=name,
+                hint="is this a category tree?",
             )
+        return frame
 
-    def stats(self) -> dict[str, Any]:
-        """Categories by level."""
-        return {"categories_by_level": {str(d): n for d, n in sorted(self._depths.items())}}
+    schema = {"path": pl.String, "name": pl.String, "depth": pl.Int64}
+    table = raw_table(
+        "raw.taxonomy_categories", {name: parsed_lines(blocks(), parse, schema)}, work,
+        key=("path",), finish=finish, filtered=("blank_line", "comment"),
+    )  # fmt: skip
+    table.stats["categories_by_level"] = levels
+    return table

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -24,18 +22,11 @@ from rapidfuzz import fuzz
 from pipelines.config import Settings
 from pipelines.errors import SourceError
 from pipelines.licences import Licence
+from pipelines.sources import _values as values
 from pipelines.sources._folders import described, pick_files
-from pipelines.sources._protocol import RawTable, Source, Workspace
-from pipelines.sources._rejects import Fault
-from pipelines.sources.formats import values
-from pipelines.sources.formats.files import Original
-from pipelines.sources.formats.json_lines import (
-    JsonBatch,
-    JsonField,
-    JsonLinesReader,
-    Kind,
-    Records,
-)
+from pipelines.sources._protocol import Source
+from pipelines.sources._reader import Batch, Blocks, Column, Kind, json_rows, record_blocks
+from pipelines.sources._tables import Check, Frames, RawTable, Workspace, raw_table
 from pipelines.sources.movielens import MovielensSource
 
 __all__ = ["CODE_VERSION", "FIELDS", "TmdbSource", "WantedFilms", "published"]
@@ -251,17 +242,17 @@ def _directors(value: Any) -> list[str]:
     return _names([p for p in crew if _held(p, dict).get("job") == "Director"])
 
 
-def _field(key: str, kind: Kind = "text", parse: Any = None, name: str = "") -> JsonField:
+def _field(key: str, kind: Kind = "text", parse: Any = None, name: str = "") -> Column:
     name = name or key
-    return JsonField(key, name, kind, f"bad_{name}", parse=parse)
+    return Column(key, name, kind, f"bad_{name}", parse=parse)
 
 
 #: SUBER's features (table 6) plus keywords, collection, genres, poster and IMDb id, of a record of
 #: ``/movie/{id}?append_to_response=credits,keywords``. Of several faults the first field's counts.
 FIELDS = (
-    JsonField("id", "tmdb_id", "integer", "bad_id", required=True, parse=_film),
-    JsonField("credits", "actors", "texts", "bad_credits", parse=_actors),
-    JsonField("credits", "directors", "texts", "bad_credits", parse=_directors),
+    Column("id", "tmdb_id", "integer", "bad_id", required=True, parse=_film),
+    Column("credits", "actors", "texts", "bad_credits", parse=_actors),
+    Column("credits", "directors", "texts", "bad_credits", parse=_directors),
     _field("imdb_id", parse=_imdb_id),
     _field("title"),
     _field("original_title"),
@@ -287,16 +278,12 @@ def published(frame: pl.DataFrame) -> pl.DataFrame:
     Control characters are removed from every text; texts of nothing but white space become
     null, and such names are left out of lists.
     """
-    from pipelines.contracts import RAW
-
-    schema = RAW["raw.tmdb_movies"].polars_schema()
-    series = []
-    for name, dtype in schema.items():
-        column = frame[name]
-        if dtype == pl.String:
-            column = _cleaned(column)
-        series.append(_cleaned_lists(column) if dtype == pl.List(pl.String) else column)
-    return pl.DataFrame(series)
+    named = {column.name: column.kind for column in FIELDS}
+    return frame.with_columns(
+        _cleaned_lists(frame[name]) if kind == "texts" else _cleaned(frame[name])
+        for name, kind in named.items()
+        if kind in ("text", "texts")
+    )
 
 
 def _cleaned(texts: pl.Series) -> pl.Series:
@@ -320,7 +307,7 @@ def _cleaned_lists(lists: pl.Series) -> pl.Series:
 #: Raised when the same records would give other rows.
 CODE_VERSION = "3"
 #: Answers of the API that are read at a time.
-BATCH_ROWS = 4096
+_ANSWERS = 1024
 #: Name that stands for the API where a file is named.
 API_FILE = "api"
 _NAMES = ("movies.jsonl.gz", "movies.jsonl")
@@ -425,148 +412,118 @@ class TmdbSource(Source):
         Raises :class:`SourceError` if the dump is broken, empty, or of none of the wanted films;
         for what the client raises see :meth:`TmdbClient.fetch`.
         """
-        films = None if work.wanted_tmdb is None else WantedFilms(work.wanted_tmdb)
-        reading = _Reading(self, folder, work, films)
-        yield RawTable(
-            "raw.tmdb_movies",
-            reading.movies(),
-            reading.file,
-            rows_read=lambda: reading.rows_read,
-            filtered=lambda: {"not_wanted": reading.not_wanted},
-            stats=reading.stats,
+        wanted = None if work.wanted_tmdb is None else WantedFilms(work.wanted_tmdb)
+        mode = self.mode(folder)
+        films = _Films(wanted, mode)
+        batches: Iterator[Batch] = iter(())
+        dump = next(iter(self.files(folder)), None)
+        file = f"tmdb/{dump.name}" if dump else API_FILE
+        if dump:
+            blocks = record_blocks(work.original(dump, file), "one JSON object per line with id")
+            batches = json_rows(blocks, FIELDS, check=films.check)
+        elif mode == "api":
+            batches = json_rows(self._answers(films), FIELDS, check=films.check)
+        # Ids are unique: the first usable record of each is taken.
+        table = raw_table(
+            "raw.tmdb_movies", {file: batches}, work, columns=FIELDS, checks=films.checks,
+            key=("tmdb_id",), finish=films.finish, filtered=("not_wanted",),
             # ML-1M and ML-100K link to no TMDB film.
-            allow_empty=films is not None and not len(films),
-        )
-        missing = reading.missing()
+            allow_empty=wanted is not None and not len(wanted),
+        )  # fmt: skip
+        table.stats, table.filtered["not_wanted"] = films.stats, 0
+        table.batches = films.useful(table.batches, table, work, dump)
+        yield table
+        missing = films.missing("not_in_dump" if dump else "not_fetched")
         yield RawTable(
             "raw.tmdb_missing",
             iter([missing] if missing.height else []),
-            None,
-            rows_read=lambda: missing.height,
-            stats=lambda: dict(missing.group_by("reason").len().sort("reason").rows()),
+            stats=dict(missing.group_by("reason").len().sort("reason").rows()),
         )
 
+    def _answers(self, films: _Films) -> Blocks:
+        """Answers of the API as lines, in the order of the films."""
+        from pipelines.sources.tmdb_api import TmdbClient
 
-class _Answers(JsonLinesReader):
-    """Cached answers of the API as records; a line is the place among them."""
+        if films.wanted is None:
+            raise SourceError("no films to ask TMDB for", hint="ingest movielens first")
+        if self.settings.tmdb.token:
+            report = TmdbClient(self.settings.tmdb, self.cache).fetch(films.wanted)
+            films.stats["api_failed"] = len(report.failed)
+        first, lines = 1, list[bytes]()
+        for film in films.wanted:
+            status, record = self.cache.get(film) or ("", None)
+            if record is not None:
+                lines.append(orjson.dumps(record))
+                if status == "another_film":
+                    films.others.add(film)
+                    films.lines_of_others.add(first + len(lines) - 1)
+            elif status:
+                films.unknown.add(film)
+            if len(lines) == _ANSWERS:
+                yield first, lines
+                first, lines = first + len(lines), []
+        self.cache.close()
+        if lines:
+            yield first, lines
 
-    def __init__(self, films: Iterator[tuple[int, str, dict[str, Any]]], **more: Any) -> None:
-        super().__init__(Original(API_FILE, None, _no_stream), FIELDS, **more)
-        self._films = films
 
-    def parts(self) -> Iterator[Records]:
-        """Records in the order of the films."""
-        first = 1
-        while held := list(islice(self._films, BATCH_ROWS)):
-            records = [r if fault == "found" else "record_of_another_film" for _, fault, r in held]
-            yield Records(first, [orjson.dumps(r) for *_, r in held], list(records), strict=True)
-            first += len(held)
+class _Films:
+    """The wanted films while records are read: which are there, and what is counted."""
 
-
-def _no_stream() -> Any:
-    raise SourceError("the API is no file")
-
-
-class _Reading:
-    """A pass over the records, and its counts."""
-
-    def __init__(
-        self, source: TmdbSource, folder: Path, work: Workspace, films: WantedFilms | None
-    ) -> None:
-        self._source = source
-        self._work = work
-        self._wanted = films
-        self._mode = source.mode(folder)
-        self._dump = source.files(folder)[0] if self._mode == "dump" else None
-        self.file = f"tmdb/{self._dump.name}" if self._dump else API_FILE
+    def __init__(self, wanted: WantedFilms | None, mode: Mode) -> None:
+        self.wanted = wanted
+        self.stats: dict[str, Any] = {"mode": mode}
+        if mode != "none":
+            names = ("overview", "actors", "directors", "keywords", "release_date", "poster")
+            self.stats |= {f"with_{name}": 0 for name in names}
+        if wanted is not None:
+            self.stats["wanted"] = len(wanted)
+        #: Films whose record is another's, and lines of answers with another id.
+        self.others: set[int] = set()
+        self.lines_of_others: set[int] = set()
+        #: Films that the API does not know.
+        self.unknown: set[int] = set()
         self._met: set[int] = set()
         self._taken: set[int] = set()
-        self._others: set[int] = set()  # films whose record is another's
-        self._unknown: set[int] = set()  # films that the API does not know
-        self._counts: Counter[str] = Counter()
-        self._fetch: dict[str, Any] = {}
-        self._reader: JsonLinesReader | None = None
 
-    @property
-    def rows_read(self) -> int:
-        return self._reader.rows_read if self._reader else 0
-
-    @property
-    def not_wanted(self) -> int:
-        return self._reader.skipped if self._reader else 0
-
-    def movies(self) -> Iterator[pl.DataFrame]:
-        """Frames of ``raw.tmdb_movies``, by ``tmdb_id``."""
-        more: dict[str, Any] = {"reject": self._work.reject_frame, "skip": self._skip}
-        if self._dump is not None:
-            original = self._work.original(self._dump, self.file)
-            self._reader = JsonLinesReader(original, FIELDS, **more)
-        elif self._mode == "api":
-            self._reader = _Answers(self._fetched(), **more)
-        else:
-            return
-        # Ids are unique: the first usable record of each is taken.
-        rows = self._work.ordered("tmdb", ("tmdb_id",), ())
-        for batch in self._reader:
-            frame = self._sound(batch)
-            self._count(frame)
-            rows.append(frame)
-        for frame in rows.batches():
-            yield published(frame)
-        if self._dump is not None:
-            self._refuse_useless(self._dump)
-
-    def missing(self) -> pl.DataFrame:
-        """Return the frame of ``raw.tmdb_missing``; complete after :meth:`movies`."""
-        rows = [
-            (film, self._reason(film)) for film in self._wanted or () if film not in self._taken
-        ]
-        return pl.DataFrame(rows, schema={"tmdb_id": pl.Int64, "reason": pl.String}, orient="row")
-
-    def _reason(self, film: int) -> str:
-        if film in self._others:
+    def check(self, line: int, record: Mapping[str, Any]) -> str | None:
+        """The reason not to take the record of a line, by its id."""
+        if line in self.lines_of_others:
             return "record_of_another_film"
-        if film in self._met:
-            return "unusable_record"
-        absent = "not_in_dump" if self._mode == "dump" else "not_fetched"
-        return "not_found" if film in self._unknown else absent
-
-    def stats(self) -> dict[str, Any]:
-        """Return the counts for the manifest."""
-        counts = {} if self._wanted is None else {"wanted": len(self._wanted)}
-        return {"mode": self._mode, **counts, **dict(sorted(self._counts.items())), **self._fetch}
-
-    def _skip(self, record: Mapping[str, Any]) -> bool:
-        """Whether the record is of no wanted film."""
         try:
             film = FIELDS[0].read(record.get("id"))
         except values.UnreadableError:
-            return False
+            return None
         self._met.add(film)
-        return self._wanted is not None and film not in self._wanted
+        return None if self.wanted is None or film in self.wanted else "not_wanted"
 
-    def _sound(self, batch: JsonBatch) -> pl.DataFrame:
-        """The usable records, with whether the IMDb id is another than MovieLens'."""
+    def checks(self, frame: pl.DataFrame) -> list[Check]:
+        """Checks that a record is the first of its film, and not another film's."""
         names = ("tmdb_id", "imdb_id", "title", "original_title", "release_date")
-        films = self._wanted
-        flags: list[tuple[bool, bool, bool]] = []
-        for film, imdb_id, title, original, release in batch.frame.select(names).iter_rows():
-            again = film in self._taken
-            differs = films is not None and films.contradicts(film, imdb_id)
-            another = False
-            if films is not None and differs and not again:
-                another = films.is_another(film, imdb_id, [title, original], release)
-            (self._others if another else self._taken).add(film)
-            flags.append((again, another, differs))
-        schema = dict.fromkeys(("again", "another", "differs"), pl.Boolean)
-        batch.frame = batch.frame.hstack(pl.DataFrame(flags, schema, orient="row"))
-        faults = [
-            Fault("duplicate_id", "tmdb_id", pl.col("again")),
-            Fault("record_of_another_film", "imdb_id", pl.col("another")),
+        first: list[bool] = []
+        same: list[bool] = []
+        for film, imdb_id, title, original, release in frame.select(names).iter_rows():
+            first.append(film not in self._taken)
+            differs = self.wanted is not None and self.wanted.contradicts(film, imdb_id)
+            another = (
+                self.wanted is not None
+                and first[-1]
+                and self.wanted.is_another(film, imdb_id, [title, original], release)
+            )
+            same.append(not another)
+            if another:
+                self.others.add(film)
+            elif first[-1]:
+                self._taken.add(film)
+                if differs:
+                    self.stats["imdb_id_differs"] = self.stats.get("imdb_id_differs", 0) + 1
+        return [
+            Check("duplicate_id", "tmdb_id", pl.Series(first, dtype=pl.Boolean)),
+            Check("record_of_another_film", "imdb_id", pl.Series(same, dtype=pl.Boolean)),
         ]
-        return self._work.sound(batch, faults, self.file)
 
-    def _count(self, frame: pl.DataFrame) -> None:
+    def finish(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Count what records have; the columns as published."""
         counts = frame.select(
             with_overview=(pl.col("overview") != "").sum(),
             with_actors=(pl.col("actors").list.len() > 0).sum(),
@@ -575,38 +532,37 @@ class _Reading:
             with_release_date=(pl.col("release_date") != "").sum(),
             with_poster=(pl.col("poster_path") != "").sum(),
         )
-        self._counts.update({k: int(v) for k, v in counts.row(0, named=True).items()})
-        if frame["differs"].any():
-            self._counts["imdb_id_differs"] += int(frame["differs"].sum())
+        for name, count in counts.row(0, named=True).items():
+            self.stats[name] += count
+        return published(frame)
 
-    def _fetched(self) -> Iterator[tuple[int, str, dict[str, Any]]]:
-        """Films that the API has answered, with status and record."""
-        from pipelines.sources.tmdb_api import TmdbClient
+    def missing(self, absent: str) -> pl.DataFrame:
+        """Return the frame of ``raw.tmdb_missing``; complete after the records."""
+        rows = []
+        for film in self.wanted or ():
+            if film in self.others:
+                reason = "record_of_another_film"
+            elif film in self._met:
+                reason = "unusable_record"
+            else:
+                reason = "not_found" if film in self.unknown else absent
+            rows += [] if film in self._taken else [(film, reason)]
+        return pl.DataFrame(rows, schema={"tmdb_id": pl.Int64, "reason": pl.String}, orient="row")
 
-        if self._wanted is None:
-            raise SourceError("no films to ask TMDB for", hint="ingest movielens first")
-        settings, cache = self._source.settings.tmdb, self._source.cache
-        if settings.token:
-            report = TmdbClient(settings, cache).fetch(self._wanted)
-            self._fetch = {"api_failed": len(report.failed)}
-        for film in self._wanted:
-            status, record = cache.get(film) or ("", None)
-            if record is not None:
-                self._others.update([film] if status == "another_film" else [])
-                yield film, status, record
-            elif status:
-                self._unknown.add(film)
-        cache.close()
-
-    def _refuse_useless(self, path: Path) -> None:
-        if self._wanted is not None and len(self._wanted) and not self._taken:
-            rejects = self._work.rejects
-            reasons = {**rejects.reasons(self.file), "not_wanted": self.not_wanted}
-            counts = ", ".join(f"{why} {n:,}" for why, n in reasons.items() if n)
-            first = "; ".join(map(str, rejects.first(self.file)))
-            records = f"{self.rows_read} records"
-            raise SourceError(
-                f"none of the dump's {records} is usable for a wanted film: {counts}",
-                where=str(path),
-                hint=f"first: {first}" if first else "is it a dump of TMDB movie records?",
-            )
+    def useful(
+        self, batches: Frames, table: RawTable, work: Workspace, dump: Path | None
+    ) -> Frames:
+        """The table's rows; a dump without any that is wanted is an error."""
+        yield from batches
+        if dump is None or not self.wanted or self._taken:
+            return
+        name, rejects = str(table.file), work.rejects
+        reasons = {**rejects.reasons(name), **table.filtered}
+        counts = ", ".join(f"{why} {n:,}" for why, n in reasons.items() if n)
+        first = "; ".join(map(str, rejects.first(name)))
+        read = f"{table.rows.total()} records"
+        raise SourceError(
+            f"none of the dump's {read} is usable for a wanted film: {counts}",
+            where=str(dump),
+            hint=f"first: {first}" if first else "is it a dump of TMDB movie records?",
+        )

@@ -22,7 +22,7 @@ from pipelines.config import TmdbSettings
 from pipelines.errors import ConfigError, SourceError, SourceUnavailableError, StoreError
 from pipelines.progress import advance
 from pipelines.retrying import TRANSIENT_STATUS, backoff, retry_after
-from pipelines.sources.formats import values
+from pipelines.sources import _values as values
 
 __all__ = ["TOKEN_VARIABLE", "FetchReport", "TmdbCache", "TmdbClient"]
 

@@ -51,7 +51,7 @@ for look in (source.present, source.feeds, source.files):
 """
 
 READ_FIRST = """
-from pipelines.sources.formats.files import sha256_of
+from pipelines.sources._files import sha256_of
 def read_first(folder):
     return [sha256_of(path) for path in source.files(folder)]
 """

@@ -17,10 +17,8 @@ from support.given_worlds import GivenWorld
 from pipelines.config import Settings
 from pipelines.errors import SourceError
 from pipelines.sources import SOURCES, open_source
-from pipelines.sources.formats import delimited as rows_module
-from pipelines.sources.formats import files as original_module
-from pipelines.sources.formats import lines as lines_module
-from pipelines.sources.formats.files import open_file
+from pipelines.sources import _files as original_module
+from pipelines.sources._files import open_file
 from pipelines.worlds import prepare_world
 
 ASIN = "B000000001"
@@ -296,8 +294,7 @@ def test_long_line_is_rejected_with_its_line_and_size(tmp_path: Path, name: str)
 def test_endless_line_names_file_and_line(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (lines_module, rows_module):
-        monkeypatch.setattr(module, "MAX_RECORD", 9 << 20)
+    monkeypatch.setattr(original_module, "MAX_RECORD", 9 << 20)
     form = next(form for form, each in EVERY_FILE if each == name)
     world = world_of(tmp_path, form)
     before = WHOLE[form][name]
@@ -329,9 +326,7 @@ def low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pieces(file: original_module.Original) -> Iterator[bytes]:
     """The bytes of a file, 64 KiB at a time."""
-    with file.open() as stream:
-        while data := stream.read(1 << 16):
-            yield data
+    yield from file.pieces(1 << 16)
 
 
 def bomb(world: GivenWorld, form: str) -> str:
@@ -359,12 +354,11 @@ def test_unpack_limits_of_settings_reach_every_source(
 ) -> None:
     seen: dict[str, original_module.UnpackLimits] = {}
 
-    def refuse(limits: original_module.UnpackLimits, packed: int, unpacked: int) -> bool:
-        assert packed
+    def note(limits: original_module.UnpackLimits, packed: int, _: int, name: str) -> None:
+        assert packed, name
         seen[form] = limits
-        return unpacked > 1 << 40
 
-    monkeypatch.setattr(original_module.UnpackLimits, "exceeded", refuse)
+    monkeypatch.setattr(original_module.UnpackLimits, "check", note)
     data = {"max_unpack_ratio": 7, "max_unpacked_gb": 0.5}
     for form in [*PACKED, "csv"]:
         if form == "tmdb":

@@ -376,11 +376,8 @@ def test_many_rejections_are_counted_ordered_and_not_held_in_memory(
     log = RejectLog(tmp_path)
     for n in range(1000, 0, -1):
         log.add("b.csv", n, "bad_id" if n % 3 else "off_scale", f"row {n}")
-    log.extend(
-        pl.DataFrame(
-            {"file": ["a.csv"] * 2, "line": [9, 2], "reason": ["x", "y"], "text": ["", ""]}
-        )
-    )
+    log.add("a.csv", 9, "x", "")
+    log.add("a.csv", 2, "y", "")
     assert log.count() == 1002
     assert log.count("b.csv") == 1000
     assert log.count("none.csv") == 0

@@ -11,23 +11,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import SourceError
-from pipelines.sources.formats.files import any_file
-from pipelines.sources.formats.json_lines import JsonField, JsonLinesReader
-from pipelines.sources.formats.lines import ahead
+from pipelines.sources._files import any_file
+from pipelines.sources._reader import Column, json_rows, record_blocks
+from pipelines.sources._tables import ahead
 
 FIELDS = (
-    JsonField("stars", "rating", "number", "bad_rating", required=True),
-    JsonField("title", "title"),
-    JsonField("tags", "tags", "texts"),
-    JsonField("more", "more", "json"),
-    JsonField("votes", "votes", "integer", "bad_votes"),
-    JsonField("seen", "seen", "boolean"),
+    Column("stars", "rating", "number", "bad_rating", required=True),
+    Column("title", "title"),
+    Column("tags", "tags", "texts"),
+    Column("more", "more", "json"),
+    Column("votes", "votes", "integer", "bad_votes"),
+    Column("seen", "seen", "boolean"),
 )
 NOTHING: dict[str, Any] = {"title": None, "tags": [], "more": None, "votes": None, "seen": None}
 
@@ -82,15 +81,19 @@ LINES: list[tuple[bytes, dict[str, Any] | str]] = [
 
 
 def read(
-    path: Path, fields: tuple[JsonField, ...] = FIELDS, **options: Any
+    path: Path, fields: tuple[Column, ...] = FIELDS, **options: Any
 ) -> tuple[list[dict[str, Any]], list[tuple[int, str, str]], int]:
     """Rows with their line, rejections, and rows read."""
-    rejected: list[pl.DataFrame] = []
-    reader = JsonLinesReader(any_file(path, "a/b.jsonl"), fields, rejected.append, **options)
-    rows = [row for batch in reader for row in batch.frame.to_dicts()]
-    faults = [row for frame in rejected for row in frame.select("line", "reason", "text").rows()]
-    assert all(set(f["file"]) == {"a/b.jsonl"} for f in rejected)
-    return rows, faults, reader.rows_read
+    blocks = record_blocks(any_file(path, "a/b.jsonl"), "one JSON object per line", **options)
+    rows, faults, count = [], [], 0
+    for batch in json_rows(blocks, fields):
+        count += batch.frame.height
+        for n, row in enumerate(batch.frame.to_dicts()):
+            if n in batch.faults:
+                faults.append((row["line"], batch.faults[n][0], batch.text(n)))
+            else:
+                rows.append(row)
+    return rows, faults, count
 
 
 @pytest.mark.parametrize("block", [7, 300, 1 << 20])
@@ -159,22 +162,11 @@ def test_one_json_array_is_refused(tmp_path: Path) -> None:
 def test_a_file_without_line_ends_is_refused_in_bounded_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.sources.formats.lines.MAX_RECORD", 1 << 16)
+    monkeypatch.setattr("pipelines.sources._files.MAX_RECORD", 1 << 16)
     path = tmp_path / "b.jsonl"
     path.write_bytes(b'{"stars":1}\n' + b" " * 300_000)
     with pytest.raises(SourceError, match=r"a line is longer.*b\.jsonl:2"):
         read(path, block=1000)
-
-
-def test_lines_and_rows_can_be_shown_again(tmp_path: Path) -> None:
-    import numpy as np
-
-    path = tmp_path / "b.jsonl"
-    path.write_bytes(b'{"stars":1}\n\n{"stars":3}\r\n{"stars":4}\n')
-    reader = JsonLinesReader(any_file(path, "b"), FIELDS, lambda _: None)
-    (batch,) = reader
-    assert batch.texts(batch.frame["rating"] > 2).to_list() == ['{"stars":3}', '{"stars":4}']
-    assert list(reader.lines(np.array([1, 4]))) == [(1, '{"stars":1}'), (4, '{"stars":4}')]
 
 
 VALUES = st.recursive(

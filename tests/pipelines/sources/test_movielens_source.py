@@ -13,7 +13,7 @@ from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS
 from pipelines.errors import SourceError, StoreError
 from pipelines.sources import RejectLog, Workspace, open_source
-from pipelines.sources.formats.ordered import OrderedRows
+from pipelines.sources._tables import OrderedRows
 from pipelines.sources.movielens import find_layout
 
 MOVIES = [
@@ -72,8 +72,8 @@ class Read:
             if table.file is None:
                 assert not frame.height
                 continue
-            self.read[name] = table.rows_read()
-            filtered = table.filtered()
+            self.read[name] = table.rows.total()
+            filtered = table.filtered
             rejected = work.rejects.count(table.file)
             assert self.read[name] == frame.height + rejected + sum(filtered.values())
             self.filtered |= filtered
@@ -459,19 +459,19 @@ def test_rows_are_ordered_and_keys_unique_across_parts(tmp_path: Path) -> None:
         rows.append(pl.DataFrame({"k": keys, "t": times, "line": line}))
     out = pl.concat(list(rows.batches()))
     assert out.rows() == [(1, 1, 11), (5, 3, 10), (9, 1, 0)]
-    assert sorted(pl.concat(rows.doubled).to_list()) == [1, 20]
+    assert sorted(pl.concat(rows.doubled)["line"]) == [1, 20]
 
 
 @pytest.mark.pipeline
 def test_the_last_of_equal_keys_is_found_across_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.sources.formats.ordered._BATCH", 2)
+    monkeypatch.setattr("pipelines.sources._tables._BATCH", 2)
     rows = OrderedRows(tmp_path / "o", ("k",), (("line", False),), memory_limit_mb=256, threads=1)
     keys = [3] * 4100 + [1] * 4100 + [2]
     rows.append(pl.DataFrame({"k": keys, "line": range(len(keys))}))
     assert pl.concat(list(rows.batches())).rows() == [(1, 8199), (2, 8200), (3, 4099)]
-    assert sum(s.len() for s in rows.doubled) == len(keys) - 3
+    assert sum(s.height for s in rows.doubled) == len(keys) - 3
 
 
 @pytest.mark.faults

@@ -67,8 +67,8 @@ class Read:
             frames = [contract.validate(frame) for frame in table.batches]
             frame = pl.concat([pl.DataFrame(schema=contract.polars_schema()), *frames])
             if table.file is not None:
-                left_out = work.rejects.count(table.file) + sum(table.filtered().values())
-                assert table.rows_read() == frame.height + left_out
+                left_out = work.rejects.count(table.file) + sum(table.filtered.values())
+                assert table.rows.total() == frame.height + left_out
             self.tables[table.dataset.removeprefix("raw.movielens_")] = frame
         self.rejected = [
             (row[0].rpartition("/")[2], *row[1:4])
@@ -228,39 +228,32 @@ def test_each_bad_row_of_ml_100k_is_rejected_for_its_reason(data: Path, scratch:
 
 
 def test_a_row_is_what_its_line_is_however_the_bytes_are_cut(data: Path, scratch: Path) -> None:
-    from pipelines.sources.formats.delimited import Column, DelimitedReader, integer
-    from pipelines.sources.formats.files import plain_file
+    from pipelines.sources._files import any_file
+    from pipelines.sources._reader import Column, Separated
 
     path = scratch / "movies.dat"
     path.parent.mkdir(parents=True)
     path.write_bytes("1::Ü::a\r\n2::é|\x1f::b\n3::c::::d\n4::e:::f\n5::g::h".encode("latin-1"))
-    columns = (
-        integer("a", "a", "bad_id"),
-        Column("b", "b"),
-        Column("c", "c"),
-    )
+    columns = (Column("a", "a", "integer", "bad_id"), Column("b", "b"), Column("c", "c"))
+    separated = Separated("::", quoted=False, headed=False, encoding="latin-1")
     for block in range(1, 45):
-        faults: list[pl.DataFrame] = []
-        reader = DelimitedReader(
-            plain_file(path, "f"),
-            columns,
-            faults.append,
-            separator="::",
-            quoted=False,
-            headed=False,
-            encoding="latin-1",
-            block=block,
-        )
-        rows = [row for batch in reader for row in batch.frame.rows()]
+        batches = list(separated.rows(any_file(path, "f"), columns, block))
+        lines = [line for batch in batches for line in batch.frame["line"]]
+        assert lines == [1, 2, 3, 4, 5]
+        rows = [
+            row
+            for batch in batches
+            for n, row in enumerate(batch.frame.rows())
+            if n not in batch.faults
+        ]
         assert rows == [
             (1, "Ü", "a", 1),
             (2, "é|\x1f", "b", 2),
             (4, "e", ":f", 4),
             (5, "g", "h", 5),
         ]
-        (found,) = faults
-        assert found.row(0) == (3, "wrong_columns", "3::c::::d", "f")
-        assert reader.rows_read == 5
+        ((fault, text),) = [(b.faults[n], b.text(n)) for b in batches for n in b.faults]
+        assert (fault[0], text) == ("wrong_columns", "3::c::::d")
 
 
 def test_a_part_of_an_archive_may_stand_in_for_it(data: Path) -> None:

@@ -50,11 +50,11 @@ def test_the_dump_gives_a_record_for_every_linked_film(
     tables = TmdbSource(settings).read(shared_data, work)
     table = next(tables)
     movies = RAW["raw.tmdb_movies"].validate(pl.concat(list(table.batches)))
-    assert table.rows_read() == 9_734
+    assert table.rows.total() == 9_734
     assert movies.height == 9_733
     assert movies["tmdb_id"].is_sorted()
     assert set(movies["tmdb_id"]) == set(wanted["tmdb_id"].drop_nulls())
-    stats = dict(table.stats())
+    stats = dict(table.stats)
     assert "imdb_id_differs" not in stats
     assert (stats["with_overview"], stats["with_actors"], stats["with_directors"]) == (
         7_226,

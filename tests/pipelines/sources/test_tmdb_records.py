@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.tmdb_server import make_record
 
 from pipelines.contracts import RAW
-from pipelines.sources.formats.json_lines import JsonField
+from pipelines.sources._reader import Column
 from pipelines.sources.tmdb import FIELDS, published
 
 CONTRACT = RAW["raw.tmdb_movies"]
@@ -22,18 +22,20 @@ COLUMNS = list(CONTRACT.polars_schema())
 class RecordFaultError(Exception):
     """Field at fault, and its value."""
 
-    def __init__(self, field: JsonField, value: object) -> None:
+    def __init__(self, field: Column, value: object) -> None:
         super().__init__(field.reason)
-        self.field, self.value, self.reason = field.key, value, field.reason
+        self.field, self.value, self.reason = field.field, value, field.reason
 
 
 def as_frame(*records: dict[str, object]) -> pl.DataFrame:
     """The records' row in the contract's columns; raises for the first field that can't be read."""
     faults: dict[int, tuple[str, str | None, str | None]] = {}
-    series = [f.column(records, faults, strict=False) for f in FIELDS]
+    series = [f.of_records(records, faults, strict=False) for f in FIELDS]
     for reason, key, value in faults.values():
-        raise RecordFaultError(next(f for f in FIELDS if (f.key, f.reason) == (key, reason)), value)
-    return CONTRACT.validate(published(pl.DataFrame(series)))
+        raise RecordFaultError(
+            next(f for f in FIELDS if (f.field, f.reason) == (key, reason)), value
+        )
+    return CONTRACT.validate(published(pl.DataFrame(series)).select(COLUMNS))
 
 
 def flat(record: dict[str, object]) -> dict[str, object]:

@@ -44,15 +44,15 @@ class Reading:
             self.tables[table.dataset] = frame
             if table.file is not None:
                 self.file = table.file
-                self.rows_read = table.rows_read()
-                self.filtered = table.filtered()
-                self.stats = table.stats()
+                self.rows_read = table.rows.total()
+                self.filtered = table.filtered
+                self.stats = table.stats
                 # As ingest checks: every row is accounted for.
                 assert self.rows_read == (
                     frame.height + rejects.count(table.file) + sum(self.filtered.values())
                 )
             else:
-                self.missing_stats = table.stats()
+                self.missing_stats = table.stats
         self.movies = self.tables["raw.tmdb_movies"]
         self.missing = dict(self.tables["raw.tmdb_missing"].rows())
         self.rejected = [row for frame in rejects.batches() for row in frame.rows()]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.sources.formats import values
+from pipelines.sources import _values as values
 
 READABLE: list[tuple[Callable[[Any], object], Any, object]] = [
     (values.whole_number, "63", 63),

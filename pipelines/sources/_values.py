@@ -8,6 +8,7 @@ rules; they are for single values, as nearly all values are plain and read in bu
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import re
@@ -17,23 +18,11 @@ from typing import Any
 
 import orjson
 
-from pipelines.sources.formats.literals import as_json
-
-__all__ = [
-    "MISSING",
-    "UnreadableError",
-    "boolean",
-    "identifier",
-    "is_missing",
-    "loads",
-    "number",
-    "shown",
-    "structure",
-    "text",
-    "texts",
-    "timestamp",
-    "whole_number",
-]
+#: A quoted string, with Python 2's prefix before it.
+_STRING = re.compile(r"""(?:\b[uU])?('(?:[^'\\\x00-\x1f]|\\.)*'|"(?:[^"\\\x00-\x1f]|\\.)*")""")
+#: Words outside strings, and a long integer of Python 2.
+_WORDS = {"True": "true", "False": "false", "None": "null", "NaN": "null", "nan": "null"}
+_WORD = re.compile(rf"(?<![\w.])(-?[0-9]+)L\b|\b(?:{'|'.join(_WORDS)})\b")
 
 
 class UnreadableError(ValueError):
@@ -83,7 +72,7 @@ def whole_number(value: object) -> int:
         if len(written) > _MAX_DIGITS or not _NUMBER.fullmatch(written):
             raise UnreadableError
         decimal = Decimal(written)
-        if int(decimal.as_tuple().exponent) > 0 or decimal % 1:
+        if int(decimal.as_tuple().exponent) > 0 or decimal != int(decimal):
             raise UnreadableError
         value = int(decimal)
     if type(value) is not int or not -(1 << 63) <= value < 1 << 63:
@@ -213,10 +202,10 @@ def _flat(items: list[Any]) -> list[str | None]:
 
 
 def loads(data: str | bytes) -> Any:
-    """Value of a JSON text, with NaN as pandas writes it, or of a Python literal.
+    """Value of a JSON text, or of a Python literal; NaN, which pandas writes, is null.
 
     >>> loads('{"votes": NaN}'), loads("{'recommend': True}")
-    ({'votes': nan}, {'recommend': True})
+    ({'votes': None}, {'recommend': True})
 
     Raises ValueError.
     """
@@ -224,13 +213,46 @@ def loads(data: str | bytes) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         pass
-    raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    text = data if isinstance(data, str) else data.decode()
     try:
-        value = json.loads(raw)
+        value = json.loads(text, parse_constant={"NaN": None}.get)
         orjson.dumps(value)  # refuses half of a surrogate pair
     except (ValueError, RecursionError, TypeError):
-        return orjson.loads(as_json(raw))
+        return orjson.loads(_as_json(text))
     return value
+
+
+def _as_json(literal: str) -> str:
+    r"""A Python literal, as `repr` of either Python writes it, in JSON; it is never evaluated.
+
+    Only strings and the few words outside them differ from JSON. What is no literal does not become
+    valid JSON.
+
+    >>> print(_as_json("{'a': True, u'b': [None, 'it\\'s \\xe9', 12L], 'c': nan}"))
+    {"a": true, "b": [null, "it's é", 12], "c": null}
+    """
+    parts = _STRING.split(literal)
+    parts[::2] = (_WORD.sub(lambda m: m[1] or _WORDS[m[0]], part) for part in parts[::2])
+    parts[1::2] = map(_json_string, parts[1::2])
+    return "".join(parts)
+
+
+def _json_string(text: str) -> str:
+    """A quoted string in JSON; one that is invalid stays as it is."""
+    if "\\" not in text and (text[0] == '"' or '"' not in text):
+        return f'"{text[1:-1]}"'
+    try:
+        if text[0] == '"':
+            orjson.loads(text)
+            return text
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        # A pair of escaped surrogates is one character in JSON.
+        value = ast.literal_eval(text).encode("utf-16-le", "surrogatepass")
+        return orjson.dumps(value.decode("utf-16-le")).decode()
+    except (SyntaxError, ValueError):
+        return text
 
 
 def shown(value: object) -> str | None:
