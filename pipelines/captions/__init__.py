@@ -32,7 +32,7 @@ from pipelines.seams import CAPTIONERS
 from pipelines.statuses import CAPTION_STATUSES
 
 if TYPE_CHECKING:
-    from PIL import Image
+    from PIL.Image import Image as Picture
 
     from pipelines.config import Settings
 
@@ -115,19 +115,20 @@ def read_posters(folder: Path, items: Sequence[str]) -> Iterator[Poster]:
             yield Poster(item, data if status == "ok" else b"", digest, status)
 
 
-def read_image(data: bytes) -> Image.Image | str:
+def read_image(data: bytes) -> Picture | str:
     """The picture in a file as RGB, or the status if there is none.
 
     >>> read_image(b"no picture")
     'corrupt'
     """
-    from PIL import Image, UnidentifiedImageError
+    import PIL.Image
+    from PIL import UnidentifiedImageError
 
     try:
         with warnings.catch_warnings():
             # Pillow warns of many pixels; the limit here is stricter.
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+            warnings.simplefilter("ignore", PIL.Image.DecompressionBombWarning)
+            with PIL.Image.open(io.BytesIO(data), formats=_FORMATS) as image:
                 # From the header: nothing is decoded before it is known to be small enough.
                 if image.width * image.height > _MAX_PIXELS:
                     return "too_large"
@@ -137,19 +138,21 @@ def read_image(data: bytes) -> Image.Image | str:
                     return "cmyk"
                 image.load()
                 return _opaque(image)
-    except Image.DecompressionBombError:
+    except PIL.Image.DecompressionBombError:
         return "too_large"
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError):
         # Pillow raises SyntaxError for a broken PNG.
         return "corrupt"
 
 
-def _opaque(image: Image.Image) -> Image.Image:
-    from PIL import Image
+def _opaque(image: Picture) -> Picture:
+    import PIL.Image
 
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         clear = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", clear.size, "white"), clear).convert("RGB")
+        return PIL.Image.alpha_composite(PIL.Image.new("RGBA", clear.size, "white"), clear).convert(
+            "RGB"
+        )
     return image.convert("RGB")
 
 
@@ -200,12 +203,12 @@ class PosterFacts:
     colourfulness: float
 
 
-def facts_of(image: Image.Image) -> PosterFacts:
+def facts_of(image: Picture) -> PosterFacts:
     """Facts of a picture, from a copy whose longer side has at most 128 pixels."""
-    from PIL import Image
+    import PIL.Image
 
     small = image.convert("RGB")
-    small.thumbnail((_SIDE, _SIDE), Image.Resampling.BOX)
+    small.thumbnail((_SIDE, _SIDE), PIL.Image.Resampling.BOX)
     pixels = np.asarray(small, np.float64).reshape(-1, 3)
     luma = pixels @ np.array([0.299, 0.587, 0.114]) / 255
     names, palette = _palette()
@@ -244,7 +247,7 @@ class StatisticalCaptioner:
         }
 
 
-def _text(image: Image.Image) -> str:
+def _text(image: Picture) -> str:
     facts, assumed = facts_of(image), _assumed()
     named = [name for name, _ in facts.colours]
     colours = " and ".join([", ".join(named[:-1]), named[-1]]) if named[1:] else named[0]

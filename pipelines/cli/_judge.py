@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -61,7 +61,7 @@ def export(
         seed=seed,
     )
     made = export_questionnaire(drawn, out, judges=judges, seed=seed)
-    payload = {
+    payload: dict[str, Any] = {
         "folder": str(made.folder),
         "pages": [str(p) for p in made.pages],
         "sheets": [str(p) for p in made.sheets],

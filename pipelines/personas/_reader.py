@@ -681,7 +681,8 @@ def _tone(
     sentence: str, clauses: Sequence[_Clause], context: Sequence[str]
 ) -> tuple[set[str], set[str]]:
     """Leniency and manner of a sentence that are not about a genre."""
-    lists, tones = _WORDS["tones"], set()
+    lists = _WORDS["tones"]
+    tones: set[str] = set()
     manners = {m for m in ("wide", "narrow") if _phrases(lists[m]).search(sentence)}
     if _phrases(_WORDS["elsewhere"]).search(sentence):
         return tones, manners

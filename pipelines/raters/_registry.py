@@ -135,7 +135,8 @@ def open_rater(
 
 def _statistical(kind: str, scoring: ScoringSettings, tables: Mapping[str, Any]) -> Rater:
     """A rater without a language model."""
-    scale, sets = scale_named(scoring.scale), tables.get("choice_set_items")
+    scale = scale_named(scoring.scale)
+    sets: Any = tables.get("choice_set_items")
     if kind == "random":
         return RandomRater(scale)
     if kind == "replay":
@@ -146,7 +147,7 @@ def _statistical(kind: str, scoring: ScoringSettings, tables: Mapping[str, Any])
         return WordsRater(sets, tables["facets"], tables["items"], scale)
     if kind == "text":
         return TextRater(sets, tables["item_embeddings"], tables["persona_embeddings"], scale)
-    learned = {table: tables.get(table) for table in _FITTED_ON}
+    learned: dict[str, Any] = {table: tables.get(table) for table in _FITTED_ON}
     return fit_rater(kind, scale=scale, seed=scoring.seed, taste=scoring.taste, **learned)
 
 

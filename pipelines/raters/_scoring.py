@@ -33,6 +33,7 @@ from pipelines.raters.protocol import (
 )
 from pipelines.raters.statistical import StatisticalRater
 from pipelines.seeding import combine, hash_ids, uniform
+from pipelines.statuses import Status
 
 #: Answers of a scale up to which distributions are stored as they are (count).
 _EXACT = 10
@@ -47,7 +48,7 @@ _COUNTS = (
     *("answers", "calls", "hits", "duplicates"),
     *("prompt_tokens", "completion_tokens", "cached_tokens"),
 )
-_STATUSES = ("invalid", "truncated")
+_STATUSES: tuple[Status, ...] = ("invalid", "truncated")
 
 
 def score_pairs(
@@ -255,11 +256,15 @@ class ScorePart:
         rater = for_personas(self.rater, part.vectors)
         frames: list[pl.DataFrame] = []
         for plan in self._groups(part.plan.sort("persona_id", "item_id")):
-            options = {"seed": self.seed, "batch": self.batch}
-            scored = score_pairs(
-                rater, plan, part.personas, self.items, explain=self.explain, **options
+            frames += score_pairs(
+                rater,
+                plan,
+                part.personas,
+                self.items,
+                explain=self.explain,
+                seed=self.seed,
+                batch=self.batch,
             )
-            frames += scored
         frame = pl.concat(frames).sort("persona_id", "item_id")
         return Scores(
             frame,

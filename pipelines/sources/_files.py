@@ -146,7 +146,7 @@ def open_file(path: Path, name: str) -> BufferedReader:
         return descriptor
 
     with _file_errors(name):
-        return open(path, "rb", buffering=_BUFFER, opener=opener)
+        return cast(BufferedReader, open(path, "rb", buffering=_BUFFER, opener=opener))
 
 
 def any_file(path: Path, name: str, limits: UnpackLimits = UNPACK_LIMITS) -> Original:

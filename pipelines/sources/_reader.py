@@ -376,18 +376,18 @@ class Separated:
                 numbers.append(first + used)
                 rows.append(text)
                 used += span
-        text = pl.Series(rows, dtype=pl.String)
-        cells = text.str.split(separator)
-        bare = text.str.contains("\r", literal=True)
+        column = pl.Series(rows, dtype=pl.String)
+        cells = column.str.split(separator)
+        bare = column.str.contains("\r", literal=True)
         if records:
             fields = [records.get(n) or (row or "").split(separator) for n, row in enumerate(rows)]
             cells = pl.Series(fields, dtype=pl.List(pl.String))
-            bare &= ~text.str.contains('"', literal=True)
+            bare &= ~column.str.contains('"', literal=True)
         for reason, mask in (
             ("too_long", pl.Series([len(lines[n - first]) >= MAX_LINE for n in numbers])),
-            ("invalid_utf8", text.is_null()),
+            ("invalid_utf8", column.is_null()),
             ("bare_return", bare),
-            ("blank_line", (text.str.strip_chars() == "") & (cells.list.len() == 1)),
+            ("blank_line", (column.str.strip_chars() == "") & (cells.list.len() == 1)),
             ("wrong_columns", cells.list.len() != len(layout)),
         ):
             for row in mask.fill_null(value=False).arg_true():
@@ -525,8 +525,8 @@ def json_rows(
     """
     for first, lines in blocks:
         records, faults, strict = parsed(lines, max_line)
-        for n, record in enumerate(records) if check else ():
-            reason = None if n in faults else check(first + n, record)
+        for n, record in enumerate(records):
+            reason = None if check is None or n in faults else check(first + n, record)
             if reason:
                 records[n], faults[n] = {}, (reason, None, None)
         yield _rows_of(first, lines, records, faults, strict, columns, lists)

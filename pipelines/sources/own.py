@@ -454,7 +454,8 @@ def _ratings(table: Table, stated: str) -> RawTable:
 
     def checks(frame: pl.DataFrame) -> list[Check]:
         if stated:
-            return [Check("off_scale", "rating", pl.col("rating").is_between(*scale))]
+            low, high = scale
+            return [Check("off_scale", "rating", pl.col("rating").is_between(low, high))]
         if frame.height:
             row = frame.select(low=pl.col("rating").min(), high=pl.col("rating").max()).row(0)
             ends[:] = min(*ends, *row), max(*ends, *row)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.llm.engines import Answer, Choice, Message, Request, Sampling
+from pipelines.llm.engines import Answer, Choice, Constraint, Message, Request, Sampling
 from pipelines.llm.grammars import Grammar
 from pipelines.llm.session import ModelSession
 from pipelines.prompts import DIALOGUE_PROMPT_VERSION, dialogue_prompt_digest
@@ -139,10 +139,13 @@ class DialogueModel(ModelSession):
         ]
 
     def _request(self, prompt: Prompt, fault: Fault | None, tag: Any) -> Request:
-        sampling, seed, constraint = Sampling(1.0, max_tokens=1), 0, prompt.constraint
-        if isinstance(constraint, Grammar):
-            sampling = replace(self._texts, max_tokens=self.longest(constraint))
-            seed, constraint = prompt.seed, constraint.constraint
+        sampling, seed = Sampling(1.0, max_tokens=1), 0
+        constraint: Constraint
+        if isinstance(prompt.constraint, Grammar):
+            sampling = replace(self._texts, max_tokens=self.longest(prompt.constraint))
+            seed, constraint = prompt.seed, prompt.constraint.constraint
+        else:
+            constraint = prompt.constraint
         return Request(
             prompt.messages(None if fault is None else fault[1]),
             constraint=constraint,

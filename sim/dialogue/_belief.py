@@ -84,7 +84,7 @@ class SetBelief:
     def _winners(self) -> Floats:
         """1 where a product is a type's best one, of shape (products that are, K)."""
         products = np.unique(self.best)
-        return (products[:, None] == self.best).astype(np.float32)
+        return np.asarray(products[:, None] == self.best, np.float32)
 
     def posterior(self, log_prior: Floats, columns: list[int]) -> Floats:
         """Weights after the answers of some columns."""
@@ -132,8 +132,9 @@ class SetBelief:
 
     def information_gain(self, w: Floats) -> Floats:
         """H(A*) - Σ_v P(v) H(A* | v) in nats, A* the best product; of shape (facets,)."""
+        winners: Floats = np.asarray((self._winners * w) @ self.p, np.float32)
         prior = _neg_entropy(self._winners @ w).sum()
-        joint = _neg_entropy((self._winners * w) @ self.p).sum(axis=0) - _neg_entropy(w @ self.p)
+        joint = _neg_entropy(winners).sum(axis=0) - _neg_entropy(w @ self.p)
         return np.asarray(np.maximum(self._by_facet(joint) - prior, 0), np.float32)
 
     def learned(self, w: Floats, outcome: Outcome) -> Floats:

@@ -246,7 +246,7 @@ def agreement(
             column = answer_columns(shelf)[facet] + place
             who, back = _personas(world, rows)
             person = (np.cumsum(scored) - 1)[who][back]
-            agrees = likeliest[person, column].astype(np.float64)
+            agrees: Doubles = likeliest[person, column].astype(np.float64)
             if not of_others:
                 return agrees
             return np.asarray(

@@ -9,7 +9,7 @@ which ``Dialogue.order`` shuffles them. Agents see and use the numbering of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
@@ -210,7 +210,7 @@ class Dialogue:
         return [turn.words for turn in self.turns]
 
     @property
-    def asked(self) -> set[int]:
+    def asked(self) -> Set[int]:
         """Facets that were asked about."""
         return {turn.answer.facet for turn in self.turns} - {-1}
 

@@ -358,7 +358,7 @@ def _repeated(e: Episode) -> int:
     return len(facets) - len(set(facets)) + len(words) - len(set(words))
 
 
-def _rounded(values: list[float | None], most: float | None = None) -> pl.Series:
+def _rounded(values: Sequence[float | None], most: float | None = None) -> pl.Series:
     """Four decimals, from 0 to ``most``; null for None and NaN."""
     array = np.array(values, np.float64)
     if most is not None:

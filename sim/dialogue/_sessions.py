@@ -81,8 +81,9 @@ def opened(
     Raises ReleaseError if a choice set has more than 50 products or 30 facets.
     """
     if world is None:
-        is_open = isinstance(release, Release)
-        world = DialogueWorld.open(release if is_open else open_release(release, home=home))
+        if not isinstance(release, Release):
+            release = open_release(release, home=home)
+        world = DialogueWorld.open(release)
     for shelf in world.sets:
         for what, count, limit in (
             ("products", len(shelf), MAX_PRODUCTS),

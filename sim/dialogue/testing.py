@@ -185,7 +185,7 @@ def sample_dialogue(
     past = [Turn.of(shelf, Action(ask=True, facet=a.facet), a) for a in answers]
     order = product_order(world, life.seeds, 0, life.sets[:, 0])[0, : len(shelf)]
     persona = int(life.personas[0, 0]) if privileged else None
-    fields = {"order": order, "lifetime": row, "turns": past, "persona": persona}
+    fields: dict[str, Any] = {"order": order, "lifetime": row, "turns": past, "persona": persona}
     return Dialogue(**{"set": number, "customer": 0} | fields | options)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -26,7 +26,7 @@ class RunSettings(TrainingSettings):
     #: Past items that the rater is shown at most (count).
     retrieved: int = 10
     #: Perturbation of the stored rating; see :class:`sim.environment.RecommendationEnv`.
-    perturbation: str = "none"
+    perturbation: Literal["none", "greedy", "gaussian"] = "none"
     perturbation_strength: float = 0.0
     #: q of the reward's shaping, or None.
     reward_shaping: float | None = None

@@ -147,9 +147,14 @@ def rater_report(
     ContractError
         If there is no held-out rating, or a rater answers none of them.
     """
-    tables = {"items": items, "interactions": interactions, "splits": splits}
     collect = partial(
-        collect_people, **tables, human_users=human_users, most_train=most_train, most=most
+        collect_people,
+        items=items,
+        interactions=interactions,
+        splits=splits,
+        human_users=human_users,
+        most_train=most_train,
+        most=most,
     )
     people = collect(split=split)
     all_rows = np.ones(len(people.held_out), dtype=np.bool_)
@@ -241,10 +246,20 @@ def whole_report(
             return []
         return [replace(fitted(plain, stats, parts), name="statistical, no votes")]
 
-    same = {"interactions": interactions, "seed": seed}
-    fit = partial(fit_statistical, scale=statistical.scale, item_embeddings=item_embeddings, **same)
+    fit = partial(
+        fit_statistical,
+        scale=statistical.scale,
+        item_embeddings=item_embeddings,
+        interactions=interactions,
+        seed=seed,
+    )
     report = partial(
-        rater_report, items=items, human_users=human_users, resamples=resamples, **same
+        rater_report,
+        items=items,
+        interactions=interactions,
+        human_users=human_users,
+        seed=seed,
+        resamples=resamples,
     )
 
     def fitted(table: pl.DataFrame, stats: pl.DataFrame, parts: Table) -> StatisticalRater:
