@@ -93,7 +93,7 @@ def test_write_to_read_only_home_is_exit_5(disk: Path) -> None:
 @pytest.fixture
 def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], None]:
     """Set the store's clock so far from the real time."""
-    modules = ("_checks", "_manifest", "_records", "_store", "_writer")
+    modules = ("_manifest", "_records", "_store", "_writer")
 
     def shift(by: timedelta) -> None:
         for module in modules:

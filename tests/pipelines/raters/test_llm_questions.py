@@ -53,17 +53,51 @@ def test_a_like_is_asked_in_a_few_lines_with_two_answers():
     assert len(seen) == 1 + len(anchor_items("movies"))
 
 
-def test_a_person_of_whom_all_is_said_to_be_liked_is_rated_from_there():
+def liking(ready, steps):
+    """Expected ratings of two items, the second more likely to be liked, by two persons.
+
+    The persons say yes with the chances `ready`; of the anchors, one genre's with log odds that are
+    higher by `steps`.
+    """
+
     def yes(text):
-        ready = 0.9 if "Ana" in text else 0.2
-        odds = ready / (1 - ready) * (2.0 if "Two" in text else 1.0)
+        odds = ready["Ana" in text] / (1 - ready["Ana" in text])
+        odds *= 5.0 if "Two" in text else np.exp(steps) if "Horror" in text else 1.0
         return odds / (1 + odds)
 
     rater = LLMRater(ScriptedEngine(says(yes)), SCALES["1-10"], question="like")
-    expected = rater.rate(PERSONAS, ITEMS).expected.reshape(2, 2)
-    np.testing.assert_allclose(expected[0], expected[1])
-    assert expected[0, 0] == pytest.approx(5.5)
-    assert expected[0, 1] > 6
+    return rater.rate(PERSONAS, ITEMS).expected.reshape(2, 2)
+
+
+def test_who_says_alike_of_all_anchors_rates_high_or_low():
+    low, high = liking({True: 0.8, False: 0.2}, 0.0)[::-1]
+    assert (low < 2.5).all()
+    assert (high > 8.5).all()
+
+
+def test_whose_answers_about_anchors_differ_is_rated_by_the_distance_to_their_mean():
+    expected = liking({True: 0.7, False: 0.4}, 3.0)
+    np.testing.assert_allclose(expected[0], expected[1], atol=0.6)
+    assert (expected[:, 1] > expected[:, 0] + 2).all()
+
+
+def test_past_ratings_are_lists_of_what_was_liked_and_what_was_not():
+    seen = []
+
+    def rule(request):
+        seen.append(user_text(request))
+        return " Yes"
+
+    items = pl.concat([ITEMS, pl.DataFrame({"item_id": ["ml:9"], "title": ["New"]})])
+    histories = pl.DataFrame(
+        {"persona_id": PERSONAS["persona_id"][0], "item_id": ITEMS["item_id"], "rating": [9.0, 2.0]}
+    )
+    means = {"train_mean_rating": [4.0] * 3, "train_ratings": [9] * 3}
+    stats = items.select("item_id").with_columns(**{k: pl.Series(v) for k, v in means.items()})
+    rater = LLMRater(ScriptedEngine(rule), SCALES["1-10"], question="like", item_stats=stats)
+    rater.rate(PERSONAS[:1], items, histories, pairs=np.array([[0, 2]]))
+    assert "Films that she liked:\nOne\n\nFilms that she disliked:\nTwo\n" in seen[0]
+    assert not any(digit in seen[0] for digit in "0123456789")
 
 
 def test_the_level_of_a_person_is_asked_once():

@@ -257,7 +257,7 @@ def test_rows_out_and_rejected_rows_are_the_rows_read(lines: list[str]) -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(_LINE.filter(lambda line: '"' not in line and line.strip(", ")), max_size=12))
+@given(st.lists(_LINE.filter(lambda line: '"' not in line and line.strip(", ")), max_size=8))
 def test_bulk_and_single_row_parsing_agree(lines: list[str]) -> None:
     """Each line alone is the reference for the whole."""
     read = Read(header(RATINGS) + "\n".join(lines).encode(), RATINGS)

@@ -306,6 +306,7 @@ def test_a_folder_without_steam_is_no_source(data: Path) -> None:
 
 
 @pytest.mark.shared_data
+@pytest.mark.pipeline
 def test_the_real_files_come_out_whole(shared_data: Path, home: Path) -> None:
     found = read(shared_data, home, ingest={"max_rejected_share": 0.01})
     assert found["games"].rows == 32_132

@@ -24,7 +24,8 @@ pytestmark = pytest.mark.shared_data
 
 def flat(*records: Any) -> list[tuple[Any, ...]]:
     """Rows of ``raw.tmdb_movies``."""
-    return published(pl.DataFrame([f.column(records, {}, strict=False) for f in FIELDS])).rows()
+    frame = published(pl.DataFrame([f.of_records(records, {}, strict=False) for f in FIELDS]))
+    return frame.select(RAW["raw.tmdb_movies"].polars_schema().names()).rows()
 
 
 @pytest.fixture(scope="module")

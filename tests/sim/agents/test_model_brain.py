@@ -199,9 +199,9 @@ def test_five_entries_of_the_training_history_are_recalled(world: AgentWorld) ->
 
     judged(brain(world, by_question(like=like)), world, 1)
     for text in asked:
-        memory = text.partition("rated before")[2].partition("\n\n")[0].splitlines()[1:]
+        memory = text.partition("Earlier ")[2].partition("\n\n")[0].splitlines()[1:]
         assert len(memory) == 5
-        assert all(line.endswith(" of 5.") for line in memory)
+        assert all(line.endswith((" liked.", " middling.", " disliked.")) for line in memory)
 
 
 def test_without_the_persona_no_fact_of_it_is_told(world: AgentWorld) -> None:
