@@ -12,17 +12,16 @@ from pipelines.llm.grammars import DOMAINS, TextLimits
 from pipelines.prompts._texts import render_template, template_digest
 
 #: Bumped with every change of wording; the digest of the templates says the same to machines. Since
-#: 3 the tastes of shoppers come in words.
-PERSONA_PROMPT_VERSION = "4"
+#: 3 the tastes of shoppers come in words; 5 names no study or critic, which small models repeat.
+PERSONA_PROMPT_VERSION = "5"
 _SYSTEM, _USER = "personas_system", "personas_user"
 _PRONOUNS = {"female": "she, her", "male": "he, his"}
-#: Wording of what is stated of a person's ratings; an average leniency or manner is not stated.
+#: Wording of what is stated of a person's ratings; what is average is not stated.
 _RATING = {
     "leniency": {"generous": "generous, easily pleased", "harsh": "harsh, hard to please"},
     "manner": {"wide": "uses the whole scale", "narrow": "stays close to the middle of the scale"},
     "conformity": {
         "low": "often disagrees with the majority",
-        "medium": "agrees with the majority as often as most people do",
         "high": "mostly agrees with the majority",
     },
 }

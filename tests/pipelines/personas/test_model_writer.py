@@ -173,7 +173,7 @@ def test_requests_state_the_rows_traits_of_rating(genres: str) -> None:
     added = [line for line in lines if line not in plain.messages[1].content.splitlines()]
     assert added == [
         "Habit: watches films rarely",
-        "As a critic: harsh, hard to please; uses the whole scale; mostly agrees with the majority",
+        "Ratings: harsh, hard to please; uses the whole scale; mostly agrees with the majority",
     ]
     # The allowed replies are the same.
     assert full.constraint == plain.constraint

@@ -24,6 +24,7 @@ FROZEN = {
     "2": "b2e1774ea33ebdb3c1b2131b951808d5f45493cd84e8a43387ca60e0d67b727a",
     "3": "b2e1774ea33ebdb3c1b2131b951808d5f45493cd84e8a43387ca60e0d67b727a",
     "4": "b47729addf12da6db1c7c384c0d13465c3ad21384aaac85e9d58f6c514e71305",
+    "5": "c85353152fd8e45ab14ca6017a52d28871aa99ec4adf02d8b43642ec04e904e0",
 }
 
 
@@ -63,17 +64,17 @@ def test_settled_opinions_are_stated_and_open_ones_asked_for() -> None:
     [
         (
             {"leniency": "generous", "manner": "narrow"},
-            ["As a critic: generous, easily pleased; stays close to the middle of the scale"],
+            ["Ratings: generous, easily pleased; stays close to the middle of the scale"],
         ),
         (
             {"leniency": "harsh", "manner": "average", "conformity": "low"},
-            ["As a critic: harsh, hard to please; often disagrees with the majority"],
+            ["Ratings: harsh, hard to please; often disagrees with the majority"],
         ),
         (
             {"manner": "wide", "activity": "high", "conformity": "high"},
             [
                 "Habit: watches films almost every day",
-                "As a critic: uses the whole scale; mostly agrees with the majority",
+                "Ratings: uses the whole scale; mostly agrees with the majority",
             ],
         ),
         ({"leniency": "average", "manner": "average"}, []),
@@ -85,7 +86,7 @@ def test_traits_of_rating_are_stated_unless_average(
     traits: dict[str, str], lines: list[str], likes: list[str] | None
 ) -> None:
     _, user = messages(likes=likes, genres=["Comedy"], **traits)
-    stated = [line for line in user.splitlines() if line.startswith(("Habit:", "As a critic:"))]
+    stated = [line for line in user.splitlines() if line.startswith(("Habit:", "Ratings:"))]
     assert stated == lines
     before = "Give an opinion of: Comedy" if likes is None else "Dislikes: nothing in particular"
     after = "The portrait begins: Marta, 34, works as a nurse and"
@@ -106,7 +107,8 @@ def test_habit_is_in_the_words_of_its_domain(domain: str, habit: str) -> None:
 
 def test_every_level_of_a_sampled_trait_but_the_average_has_a_wording() -> None:
     for trait, levels in TRAITS.items():
-        wordings = [messages(**{trait: level})[1] for level in levels if level != "average"]
+        plain = "medium" if trait == "conformity" else "average"
+        wordings = [messages(**{trait: level})[1] for level in levels if level != plain]
         assert len({*wordings, messages()[1]}) == len(wordings) + 1
 
 
