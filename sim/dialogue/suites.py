@@ -88,9 +88,8 @@ FIGURES: dict[str, str] = METRICS | {
 }
 #: Metrics of a report's table, of whole lifetimes.
 _TABLE = (
-    *("regret", "normalised_regret", "gap_closed", "top_1", "top_5", "questions", "repeated"),
-    *("unmatched", "faithful", "agreement", "agreement_chance", "answers_used", "slope"),
-    *("memory_effect", "failed"),
+    *("regret", "normalised_regret", "gap_closed", "top_1", "top_5", "questions", "unmatched"),
+    *("agreement", "agreement_chance", "answers_used", "slope", "memory_effect", "failed"),
 )
 #: Metrics over episodes.
 _CURVES = (
