@@ -92,8 +92,7 @@ def test_past_ratings_are_lists_of_what_was_liked_and_what_was_not():
     histories = pl.DataFrame(
         {"persona_id": PERSONAS["persona_id"][0], "item_id": ITEMS["item_id"], "rating": [9.0, 2.0]}
     )
-    means = {"train_mean_rating": [4.0] * 3, "train_ratings": [9] * 3}
-    stats = items.select("item_id").with_columns(**{k: pl.Series(v) for k, v in means.items()})
+    stats = items.select("item_id", train_mean_rating=pl.lit(4.0), train_ratings=pl.lit(9))
     rater = LLMRater(ScriptedEngine(rule), SCALES["1-10"], question="like", item_stats=stats)
     rater.rate(PERSONAS[:1], items, histories, pairs=np.array([[0, 2]]))
     assert "Films that she liked:\nOne\n\nFilms that she disliked:\nTwo\n" in seen[0]

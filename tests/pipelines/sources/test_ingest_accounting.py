@@ -424,6 +424,7 @@ def test_an_empty_file_has_no_place_in_the_inventory(setup: Setup) -> None:
 
 
 @pytest.mark.shared_data
+@pytest.mark.pipeline
 def test_the_real_files_come_out_of_the_store_with_their_published_counts(
     shared_data: Path, tmp_path: Path
 ) -> None:

@@ -239,14 +239,14 @@ _FIELD = st.one_of(
 _LINE = st.lists(_FIELD, min_size=0, max_size=6).map(",".join)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(_LINE, max_size=12), st.sampled_from(["\n", "\r\n"]), st.integers(1, 60))
 def test_blocks_do_not_change_what_is_read(lines: list[str], ending: str, block: int) -> None:
     data = header(TAGS) + ending.join(lines).encode()
     assert Read(data, TAGS, block) == Read(data, TAGS)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.lists(_LINE, max_size=12))
 def test_rows_out_and_rejected_rows_are_the_rows_read(lines: list[str]) -> None:
     for columns in (RATINGS, TAGS):
@@ -256,8 +256,8 @@ def test_rows_out_and_rejected_rows_are_the_rows_read(lines: list[str]) -> None:
         assert len(set(places)) == len(places)
 
 
-@settings(deadline=None)
-@given(st.lists(_LINE.filter(lambda line: '"' not in line and line.strip(", ")), max_size=8))
+@settings(deadline=None, max_examples=25)
+@given(st.lists(_LINE.filter(lambda line: '"' not in line and line.strip(", ")), max_size=12))
 def test_bulk_and_single_row_parsing_agree(lines: list[str]) -> None:
     """Each line alone is the reference for the whole."""
     read = Read(header(RATINGS) + "\n".join(lines).encode(), RATINGS)
