@@ -109,8 +109,8 @@ def read_posters(folder: Path, items: Sequence[str]) -> Iterator[Poster]:
             yield Poster(item, b"", None, "too_large")
         else:
             data = path.read_bytes()
-            found = read_image(data)
-            status = found if isinstance(found, str) else "ok"
+            picture = read_image(data)
+            status = picture if isinstance(picture, str) else "ok"
             digest = hashlib.sha256(data).hexdigest()
             yield Poster(item, data if status == "ok" else b"", digest, status)
 

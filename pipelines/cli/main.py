@@ -277,7 +277,7 @@ _ORDER = tuple(_PANEL_OF)
 
 
 def debug_wanted(words: Sequence[str]) -> bool:
-    """Whether tracebacks are wanted: ``--debug`` anywhere, or ``UNDERSTUDY_DEBUG``."""
+    """True if tracebacks are to be shown: ``--debug`` anywhere, or ``UNDERSTUDY_DEBUG``."""
     return wants("--debug", words) or os.environ.get("UNDERSTUDY_DEBUG", "") not in {"", "0"}
 
 

@@ -46,7 +46,7 @@ class Retriever(Protocol):
 
     @property
     def by_item(self) -> bool:
-        """Whether what is picked depends on the query item."""
+        """True if the choice depends on the query item."""
 
     def select(self, items: Ints, histories: Ints, ratings: Floats, k: int) -> Ints:
         """Select at most `k` past items for each query.

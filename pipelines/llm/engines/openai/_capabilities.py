@@ -171,7 +171,7 @@ class Capabilities:
         return self.fields(sampling, None, chat=chat)
 
     def takes_ids(self, request: Request) -> bool:
-        """Whether a request goes to the completions endpoint, as token ids."""
+        """True if a request goes to the completions endpoint, as token ids."""
         images = any(message.images for message in request.messages)
         return self.tokens is not None and not images and self.form(request.constraint) is None
 

@@ -147,7 +147,7 @@ class Model:
 
     @contextmanager
     def _last_hidden(self) -> Iterator[list[torch.Tensor]]:
-        """What the output layer is given during the pass, shape (1, places, width)."""
+        """Inputs of the output layer during the pass, each of shape (1, places, width)."""
         given: list[torch.Tensor] = []
         head = self.causal.get_output_embeddings()
         hook = head.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))
