@@ -23,7 +23,7 @@ class Domain:
     item: str
     #: Sources that it can't do without.
     sources: tuple[str, ...]
-    #: Whether personas score whole choice sets (BIEL, section 4) instead of items that people
+    #: True if personas score whole choice sets (BIEL, section 4) instead of items that people
     #: rated.
     choice_sets: bool = False
     #: Published datasets that its release may lack, because not every source gives any row.

@@ -247,7 +247,7 @@ class _Part:
         self.download = download
         self.url = url
         self.path = folder / f"{download.name}.part"
-        #: Whether bytes of several answers were put together.
+        #: True if bytes of several answers were put together.
         self.joined = False
         self._facts = folder / f"{download.name}.part.json"
 

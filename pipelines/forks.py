@@ -25,7 +25,7 @@ def _before_fork() -> None:
 
 
 def _polars_runs() -> bool:
-    """Whether a thread of Polars' pool exists here; False where the system does not tell."""
+    """Return True if a thread of Polars' pool exists here; False where the system does not tell."""
     for name in Path("/proc/self/task").glob("*/comm"):
         try:
             if name.read_text() == "polars-0\n":

@@ -41,7 +41,7 @@ def fix() -> None:
 
 
 def portable() -> bool:
-    """True if this process loaded its numeric libraries confined to AVX2."""
+    """Return True if this process loaded its numeric libraries confined to AVX2."""
     return os.environ.get(SWITCH) != "native" and all(
         os.environ.get(name) == value for name, value in VARIABLES.items()
     )

@@ -63,7 +63,7 @@ def open_stored(reference: str | Path, settings: Settings) -> Release:
 
 
 def _is_packaged(ref: str | Path) -> bool:
-    """Whether the name, and the version if one is given, is that of a packaged release."""
+    """Return True if the name, and the version if one is given, is that of a packaged release."""
     name, _, version = str(ref).partition("@")
     prefix = f"{name}@{'' if version == 'latest' else version}"
     return any(p.stem.startswith(prefix) for p in (SAMPLE_HOME / "releases").glob("*@*.json"))

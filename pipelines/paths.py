@@ -111,7 +111,7 @@ def ensure_user_home() -> None:
 
 
 def _writable(folder: Path) -> bool:
-    """True if the folder, or the nearest existing one above it, can be written."""
+    """Return True if the folder, or the nearest existing one above it, can be written."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)

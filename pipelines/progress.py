@@ -34,7 +34,7 @@ def advance(step: str, done: int = 0, total: int | None = None) -> None:
 
 
 def listened() -> bool:
-    """True if a listener is set."""
+    """Return True if a listener is set."""
     return _LISTENER.get() is not None
 
 
@@ -151,6 +151,6 @@ def stoppable(asked: Callable[[], bool]) -> Iterator[None]:
 
 
 def stopping() -> bool:
-    """True if the work should store what it has and stop."""
+    """Return True if the work should store what it has and stop."""
     stop = _STOP.get()
     return stop is not None and stop()

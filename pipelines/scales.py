@@ -66,7 +66,7 @@ class RatingScale:
         return len(self.answers)
 
     def covers(self, values: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """Whether each value lies between the scale's ends."""
+        """Return True if each value lies between the scale's ends."""
         values = np.asarray(values, dtype=np.float64)
         return np.asarray((values >= self.low) & (values <= self.high))
 

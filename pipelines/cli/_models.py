@@ -205,24 +205,24 @@ def stats(
     "seconds"}], "problems": [{"file", "reason"}]}.
     """
     store = _store(call)
-    found = store.stats()
-    payload = {"folder": str(store.folder), **found.to_dict()}
+    counts = store.stats()
+    payload = {"folder": str(store.folder), **counts.to_dict()}
 
     def render(screen: Console) -> None:
         screen.print(str(store.folder), soft_wrap=True)
-        if found.answers:
-            _draw_stats(screen, found)
+        if counts.answers:
+            _draw_stats(screen, counts)
         else:
             screen.print("No answers are stored.")
-        for problem in found.problems:
+        for problem in counts.problems:
             screen.print(
                 f"damaged, not counted: {problem.file} ({problem.reason})",
                 style="yellow",
                 soft_wrap=True,
             )
-        if found.failed:
+        if counts.failed:
             screen.print(
-                f"`understudy answers gc` would drop {found.failed:,} failed rows.", style="dim"
+                f"`understudy answers gc` would drop {counts.failed:,} failed rows.", style="dim"
             )
 
     call.emit(payload, render)
@@ -248,23 +248,23 @@ def show(
     "latency", "detail", "max_tokens", "stored_at", "identity", "request"}]}.
     """
     store = _store(call)
-    found = store.select(key=key.lower(), statuses=_statuses(status), model=model, limit=limit)
-    payload = {"answers": [answer.to_dict() for answer in found]}
+    matches = store.select(key=key.lower(), statuses=_statuses(status), model=model, limit=limit)
+    payload = {"answers": [answer.to_dict() for answer in matches]}
 
     def render(screen: Console) -> None:
-        if not found:
+        if not matches:
             screen.print("No such answer is stored.")
-        elif len(found) == 1:
-            _draw_answer(screen, found[0])
+        elif len(matches) == 1:
+            _draw_answer(screen, matches[0])
         else:
             rows = [
                 (a.key[:12], a.status, _excerpt(a), a.identity.model,
                  cli.human_age(a.stored_at.isoformat()))
-                for a in found
+                for a in matches
             ]  # fmt: skip
             columns = ("key", "status", "answer", "model", "age")
             screen.print(cli.table(*columns, rows=rows, numeric=["age"]))
-            if len(found) == limit:
+            if len(matches) == limit:
                 screen.print(f"The newest {limit} are shown; --limit shows more.", style="dim")
 
     call.emit(payload, render)
@@ -340,20 +340,20 @@ def _statuses(chosen: list[Which] | None) -> list[Status]:
     return [status for status in STATUSES if Which(status) in (chosen or [])]
 
 
-def _draw_stats(screen: Console, found: AnswerStats) -> None:
+def _draw_stats(screen: Console, stats: AnswerStats) -> None:
     span = ""
-    if found.oldest is not None and found.newest is not None:
-        old, new = (cli.human_age(moment.isoformat()) for moment in (found.oldest, found.newest))
+    if stats.oldest is not None and stats.newest is not None:
+        old, new = (cli.human_age(moment.isoformat()) for moment in (stats.oldest, stats.newest))
         span = f", {old} to {new} old"
     screen.print(
-        f"{found.answers:,} answers in {found.files:,} files, {cli.human_bytes(found.size)}{span}"
+        f"{stats.answers:,} answers in {stats.files:,} files, {cli.human_bytes(stats.size)}{span}"
     )
     figures = ["answers", "tokens in", "cached", "tokens out"]
     rows = [
         (f"{e.identity.model}\n{e.identity.engine}", e.answers, e.prompt_tokens, e.cached_tokens,
          e.completion_tokens,
          "\n".join(f"{n} {s}" for s, n in sorted(e.statuses.items()) if n and s != "ok"))
-        for e in found.models
+        for e in stats.models
     ]  # fmt: skip
     screen.print(cli.table("model", *figures, "not ok", rows=rows, numeric=figures))
 

@@ -324,7 +324,7 @@ def _personality(context: PipelineContext, path: Path) -> dict[str, Any]:
 
     settings = context.settings
     with closing(matching.open_matcher(settings)) as matcher:
-        known, rows = matching.personality_report(
+        sample, rows = matching.personality_report(
             path,
             context.store.current("movies.items").read(),
             matcher,
@@ -332,8 +332,8 @@ def _personality(context: PipelineContext, path: Path) -> dict[str, Any]:
             graph=settings.graph,
         )
     return {
-        "people": known.traits.height,
-        "repeated": known.repeated,
+        "people": sample.traits.height,
+        "repeated": sample.repeated,
         "rows": [row.as_json() for row in rows],
     }
 

@@ -238,20 +238,20 @@ def diff(
     first, second = (store.release(call.ref(ref)) for ref in (a, b))
     with call.progress("comparing"):
         memory = call.settings.runtime.memory_limit_mb
-        found = store.diff(first, second, memory_limit_mb=memory, force=force)
+        difference = store.diff(first, second, memory_limit_mb=memory, force=force)
     if page is not None:
-        write_bytes(page, _diff_page(found).encode())
+        write_bytes(page, _diff_page(difference).encode())
     payload = {
-        "a": found.a,
-        "b": found.b,
-        "same": found.same,
-        "tables": [asdict(t) for t in found.tables.values()],
+        "a": difference.a,
+        "b": difference.b,
+        "same": difference.same,
+        "tables": [asdict(t) for t in difference.tables.values()],
         "page": None if page is None else str(page),
     }
 
     def render(screen: Console) -> None:
-        screen.print(f"{found.a} → {found.b}", style="bold")
-        if found.same:
+        screen.print(f"{difference.a} → {difference.b}", style="bold")
+        if difference.same:
             screen.print("All tables have the same versions.")
             return
         numbers = ["rows", "added", "removed", "changed"]
@@ -259,10 +259,10 @@ def diff(
             (t.table, t.status, f"{t.rows_before:,} → {t.rows_after:,}",
              *("" if t.status != "changed" else "?" if n is None else n
                for n in (t.rows_added, t.rows_removed, t.rows_changed)))
-            for t in found.tables.values()
+            for t in difference.tables.values()
         ]  # fmt: skip
         screen.print(cli.table("table", "", *numbers, rows=rows, numeric=numbers))
-        for t in found.tables.values():
+        for t in difference.tables.values():
             for line in _changes(t):
                 screen.print(line)
         if page is not None:
@@ -293,16 +293,16 @@ def _changes(t: TableDiff) -> list[str]:
     return lines
 
 
-def _diff_page(found: ReleaseDiff) -> str:
+def _diff_page(diff: ReleaseDiff) -> str:
     """Page of a comparison: counts, causes, and a picture of every shift."""
     from pipelines.figures import grouped_bars
     from pipelines.markdown import escape_markdown, html_page, terminal_text
 
-    title = f"{found.a} → {found.b}"
+    title = f"{diff.a} → {diff.b}"
     lines = [f"# {title}", "", "| table | status | rows before | rows after | added | removed | "
              "changed |", "| --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
     pictures = {}
-    for t in found.tables.values():
+    for t in diff.tables.values():
         cells = (t.rows_before, t.rows_after, t.rows_added, t.rows_removed, t.rows_changed)
         shown = " | ".join("" if n is None else f"{n:,}" for n in cells)
         lines.append(f"| {t.table} | {t.status} | {shown} |")
@@ -313,7 +313,7 @@ def _diff_page(found: ReleaseDiff) -> str:
                     [("before", shift.before), ("after", shift.after)], rotate=True,
                 )  # fmt: skip
     lines.append("")
-    for t in found.tables.values():
+    for t in diff.tables.values():
         lines += [terminal_text(escape_markdown(line)) + "\n" for line in _changes(t)]
     return html_page(title, "\n".join(lines), pictures)
 
@@ -435,8 +435,10 @@ def _describe(release: Release) -> dict[str, Any]:
     from pipelines.store import count_outcomes
 
     # Of the tables that the release holds, as its card counts them, not of what they are made from.
-    own = {lock.dataset for lock in release.tables.values()}
-    records = [(d, c) for d, checks in release.checks.items() if d in own for c in checks.values()]
+    pinned = {lock.dataset for lock in release.tables.values()}
+    records = [
+        (d, c) for d, checks in release.checks.items() if d in pinned for c in checks.values()
+    ]
     kinds = list(dict.fromkeys(c.kind for _, c in records))
     failures = [
         {"dataset": d, "name": c.name, "severity": c.severity, "details": c.details}
@@ -538,7 +540,7 @@ def report(
             page = out or Path(f"{stored.name}-{stored.version}.html")
             write_bytes(page, report_page(values).encode())
     shown = values["persona"]
-    kept = ("item_id", "title", "expected", "probabilities", "why")
+    columns = ("item_id", "title", "expected", "probabilities", "why")
     who = ("persona_id", "description", "likes", "dislikes")
     payload = {
         "release": str(stored),
@@ -546,7 +548,7 @@ def report(
         "persona": shown
         and {
             **{key: shown[key] for key in who},
-            "ratings": [{key: rating[key] for key in kept} for rating in shown["ratings"]],
+            "ratings": [{key: rating[key] for key in columns} for rating in shown["ratings"]],
         },
         "checks": values["checks"]["counts"],
         "page": None if page is None else str(page),

@@ -70,21 +70,21 @@ def _collect(runtime: RuntimeSettings, *, tables: bool) -> dict[str, Any]:
 def _snapshot(store: Store, dataset: str) -> dict[str, Any]:
     row = dict.fromkeys(("version", "rows", "bytes", "created_at", "problem"))
     try:
-        found = store.current(dataset)
+        snapshot = store.current(dataset)
     except StoreError as error:  # one damaged table must not hide the others
         return {"dataset": dataset, **row, "problem": str(error)}
-    facts = {"version": found.version, "rows": found.rows, "bytes": found.bytes}
-    return {"dataset": dataset, **row, **facts, "created_at": found.manifest.created_at}
+    facts = {"version": snapshot.version, "rows": snapshot.rows, "bytes": snapshot.bytes}
+    return {"dataset": dataset, **row, **facts, "created_at": snapshot.manifest.created_at}
 
 
 def _release(store: Store, name: str) -> dict[str, Any]:
     row = dict.fromkeys(("version", "world", "created_at", "tables", "problem"))
     try:
-        found = store.release(f"{name}@latest")
+        release = store.release(f"{name}@latest")
     except (StoreError, ReleaseError) as error:
         return {"name": name, **row, "problem": str(error)}
-    facts = {"version": found.version, "world": found.world, "created_at": found.created_at}
-    return {"name": name, **row, **facts, "tables": len(found.tables)}
+    facts = {"version": release.version, "world": release.world, "created_at": release.created_at}
+    return {"name": name, **row, **facts, "tables": len(release.tables)}
 
 
 def stagings(home: Path) -> list[dict[str, Any]]:
@@ -111,7 +111,7 @@ def stagings(home: Path) -> list[dict[str, Any]]:
 
 
 def _owned(record: Path) -> bool:
-    """Whether a living process holds the lock on a staging's owner record."""
+    """Return True if a living process holds the lock on a staging's owner record."""
     try:
         descriptor = os.open(record, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -229,32 +229,32 @@ def gc(
     store = call.store()
     answers = UnusedReport(0, 0, 0)
 
-    def with_answers(kept: Cohorts, unneeded: Cohorts) -> None:
+    def with_answers(needed: Cohorts, unneeded: Cohorts) -> None:
         nonlocal answers
         if not (store.home / "answers").is_dir():
             return
-        named, gone = ({Scope(*one) for one in some} for some in (kept, unneeded))
+        named, gone = ({Scope(*one) for one in some} for some in (needed, unneeded))
         with AnswerStore(store.home, call.settings.serving) as stored:
             answers = stored.gc_tables(named, gone, dry_run=dry_run)
 
-    found = store.collect_garbage(
+    collected = store.collect_garbage(
         grace=timedelta(hours=grace), dry_run=dry_run, before_removal=with_answers
     )
     payload = {
-        "removed": found.removed,
-        "versions": [{"dataset": d, "version": v, "bytes": b} for d, v, b in found.versions],
-        "bytes": found.bytes,
-        "kept": found.kept,
-        "kept_bytes": found.kept_bytes,
+        "removed": collected.removed,
+        "versions": [{"dataset": d, "version": v, "bytes": b} for d, v, b in collected.versions],
+        "bytes": collected.bytes,
+        "kept": collected.kept,
+        "kept_bytes": collected.kept_bytes,
         "answers": asdict(answers),
     }
-    rows = [(dataset, version, cli.human_bytes(n)) for dataset, version, n in found.versions]
-    done = "removed" if found.removed else "would be removed"
+    rows = [(dataset, version, cli.human_bytes(n)) for dataset, version, n in collected.versions]
+    done = "removed" if collected.removed else "would be removed"
     call.emit(
         payload,
         *([cli.table("table", "version", "size", rows=rows, numeric=["size"])] if rows else []),
-        f"{len(rows)} versions {done} ({cli.human_bytes(found.bytes)}), "
-        f"{found.kept} kept ({cli.human_bytes(found.kept_bytes)}).",
+        f"{len(rows)} versions {done} ({cli.human_bytes(collected.bytes)}), "
+        f"{collected.kept} kept ({cli.human_bytes(collected.kept_bytes)}).",
         f"{answers.removed:,} answers {done}, {answers.attributed:,} kept for tables, "
         f"{answers.unattributed:,} kept of no table.",
     )

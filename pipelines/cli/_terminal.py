@@ -243,9 +243,9 @@ def shown_outcomes(counts: Mapping[str, Any]) -> str:
     '9 passed, 1 warned, 0 failed, 2 not applicable'
     """
     outcomes = ("passed", "warned", "failed", "not_applicable")
-    found = ((name, counts[name]) for name in outcomes)
+    pairs = ((name, counts[name]) for name in outcomes)
     return ", ".join(
-        f"{n if isinstance(n, int) else len(n)} {name.replace('_', ' ')}" for name, n in found
+        f"{n if isinstance(n, int) else len(n)} {name.replace('_', ' ')}" for name, n in pairs
     )
 
 

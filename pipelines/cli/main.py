@@ -61,8 +61,8 @@ def plugin_commands() -> dict[str, EntryPoint]:
 
 def commands() -> dict[str, EntryPoint]:
     """All commands by name; nobody else's replaces one of this package."""
-    own = {n: EntryPoint(n, f"pipelines.cli.{place}", GROUP) for n, place in _OWN.items()}
-    return {**plugin_commands(), **own}
+    packaged = {n: EntryPoint(n, f"pipelines.cli.{place}", GROUP) for n, place in _OWN.items()}
+    return {**plugin_commands(), **packaged}
 
 
 @cache
@@ -82,8 +82,8 @@ def help_line(entry: EntryPoint) -> str:
             rf"^def {name}\([^\n]*\) -> None:\n    r?\"\"\"(.*?)(?:\n|\"\"\")",
             rf'^{name} = [\w.]+\(\s*(?:help=)?"(.*?)"[,)\n]',
         ):
-            if found := re.search(pattern, text, re.MULTILINE | re.DOTALL):
-                return found[1].strip()
+            if match := re.search(pattern, text, re.MULTILINE | re.DOTALL):
+                return match[1].strip()
     return f"(from {entry.module})"
 
 
@@ -150,7 +150,7 @@ RESUMED = frozenset(
 
 
 def wants(flag: str, words: Sequence[str]) -> bool:
-    """True if a flag is among the arguments, before any ``--``.
+    """Return True if a flag is among the arguments, before any ``--``.
 
     Read from the words themselves, because a usage error leaves nothing parsed to look at.
 
@@ -202,21 +202,21 @@ def guarded(call: Callable[[], Any], words: Sequence[str], *, debug: bool) -> in
 
 
 def _report(error: BaseException, line: str, code: int, *, as_json: bool, debug: bool) -> int:
-    known = error if isinstance(error, UnderstudyError) else None
+    fault = error if isinstance(error, UnderstudyError) else None
     if debug and not isinstance(error, KeyboardInterrupt):
         sys.stderr.write(printable("".join(traceback.format_exception(error))))
-        if known and known.details:
-            details = orjson.dumps(known.details, default=str, option=orjson.OPT_INDENT_2)
+        if fault and fault.details:
+            details = orjson.dumps(fault.details, default=str, option=orjson.OPT_INDENT_2)
             print(f"details: {printable(details.decode())}", file=sys.stderr)
     _line(line)
     if as_json:
         _json_error(
             {
                 "type": type(error).__name__,
-                "what": known.what if known else line,
-                "where": known.where if known else None,
-                "hint": known.hint if known else None,
-                "details": known.details if known else {},
+                "what": fault.what if fault else line,
+                "where": fault.where if fault else None,
+                "hint": fault.hint if fault else None,
+                "details": fault.details if fault else {},
                 "exit_code": code,
             }
         )
@@ -277,7 +277,7 @@ _ORDER = tuple(_PANEL_OF)
 
 
 def debug_wanted(words: Sequence[str]) -> bool:
-    """True if tracebacks are to be shown: ``--debug`` anywhere, or ``UNDERSTUDY_DEBUG``."""
+    """Return True if tracebacks are to be shown: ``--debug`` anywhere, or ``UNDERSTUDY_DEBUG``."""
     return wants("--debug", words) or os.environ.get("UNDERSTUDY_DEBUG", "") not in {"", "0"}
 
 

@@ -224,7 +224,7 @@ class Call:
     #: The settings file, if one is named.
     config: Path | None = None
     as_json: bool = False
-    #: Whether rows are printed as CSV, and the payload's list that holds them.
+    #: True if rows are printed as CSV, and the payload's list that holds them.
     as_csv: bool = False
     rows: str = ""
 
@@ -235,7 +235,7 @@ class Call:
 
     @property
     def quiet(self) -> bool:
-        """Whether the result is for a program: no bars, no text."""
+        """True if the result is for a program: no bars, no text."""
         return self.as_json or self.as_csv
 
     def also(self, overrides: Mapping[str, Any]) -> Call:
@@ -339,7 +339,7 @@ def command(
     flags = dict(settings or {})
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        parameters = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
         named = {f"set_{flag.lstrip('-').replace('-', '_')}": flag for flag in flags}
         shared = dict(inspect.signature(_shared, eval_str=True).parameters)
         if rows is None:
@@ -378,7 +378,7 @@ def command(
             # Defaults may stand before parameters without any: all are passed by name.
             [
                 parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-                for parameter in (*own, *settings_options, *shared.values())
+                for parameter in (*parameters, *settings_options, *shared.values())
             ]
         )
         return called

@@ -39,7 +39,7 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
-    #: Whether the section's values are part of what a build is (hashed) or only how it runs.
+    #: True if the section's values are part of what a build is (hashed), not only of how it runs.
     identity: ClassVar[bool] = True
     #: Fields of an identity section that are not hashed, because they change no output.
     runtime_fields: ClassVar[frozenset[str]] = frozenset()

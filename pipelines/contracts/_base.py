@@ -40,7 +40,7 @@ class Contract:
     #: Total order in which rows are written, so that equal content gives equal bytes; default: by
     #: the key.
     order: tuple[str, ...] = ()
-    #: Whether each cohort of personas is a snapshot of its own; the order begins with
+    #: True if each cohort of personas is a snapshot of its own; the order begins with
     #: ``persona_id``.
     by_cohort: bool = False
 

@@ -41,7 +41,7 @@ class ExportOptions:
     users: Literal["personas", "people"] = "personas"
     #: Column of the scores that is a persona's rating: a seeded draw, the mean or the mode.
     rating: Literal["sample", "expected", "mode"] = "sample"
-    #: Whether texts whose terms forbid redistribution are included.
+    #: True if texts whose terms forbid redistribution are included.
     texts: bool = False
     #: For formats with played episodes: number, maximum length (steps) and seed of the episodes.
     episodes: int = 100

@@ -47,7 +47,7 @@ class Training:
     item: npt.NDArray[np.uint32]
     #: The rating as the nearest whole one on 1-5 (a tie goes up).
     whole: npt.NDArray[np.uint8]
-    #: Whether the rating on 1-5 reaches the settings' thresholds.
+    #: True if the rating on 1-5 reaches the settings' thresholds.
     liked: npt.NDArray[np.bool_]
     disliked: npt.NDArray[np.bool_]
     #: Boolean columns of the table that relations ask for.

@@ -41,7 +41,7 @@ class EdgeType:
     node: str | None = None
     #: Conversion of a value into a node: ``text``, ``year``, ``month`` or ``price``.
     form: str = "text"
-    #: Whether the source may lack the column or table.
+    #: True if the source may lack the column or table.
     optional: bool = False
 
 
@@ -56,7 +56,7 @@ class Step:
     tail_type: str
     #: The edge type whose matrix holds the step.
     edge: EdgeType
-    #: Whether that matrix is to be transposed.
+    #: True if that matrix is to be transposed.
     backward: bool
 
     @property

@@ -73,7 +73,7 @@ class Neighbours:
     score: Floats
     #: On the memory's scale; NaN for an unrated item.
     rating: Floats
-    #: Whether the rating is the user's own, not the mean of everybody else's.
+    #: True if the rating is the user's own, not the mean of everybody else's.
     own: npt.NDArray[np.bool_]
     #: Components of the score; NaN where :class:`Parts` has None.
     pathsim: Floats

@@ -161,7 +161,7 @@ def text_faults(
 
 
 def _repeats(words: Sequence[str]) -> bool:
-    """Whether words loop: a long sequence twice, or few distinct pairs in a window."""
+    """Return True if words loop: a long sequence twice, or few distinct pairs in a window."""
     seen: Counter[tuple[str, ...]] = Counter(
         tuple(words[n : n + _REPEATED + 1]) for n in range(len(words) - _REPEATED)
     )

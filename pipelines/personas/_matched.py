@@ -24,7 +24,7 @@ def matched_cohort(domain: str) -> str:
 
 
 def is_matched(cohort: str) -> bool:
-    """Whether the cohort holds matched personas.
+    """Return True if the cohort holds matched personas.
 
     >>> is_matched("games-matched"), is_matched("matched-by-hand")
     (True, False)

@@ -22,7 +22,7 @@ class WriterContract(ABC):
 
     #: Personas that the tests describe (count); fewer for a slow model.
     size = 40
-    #: Whether equal attributes give equal texts; a model that samples may say no.
+    #: True if equal attributes give equal texts; a model that samples may say no.
     deterministic = True
 
     @abstractmethod

@@ -310,10 +310,10 @@ class PromptStyle:
     #: Role of the model, instead of our own text; the rules about scale and reply follow it in any
     #: case.
     system: str | None = None
-    #: Whether the prompt ends in the beginning of the answer. Servers with nothing but a chat
+    #: True if the prompt ends in the beginning of the answer. Servers with nothing but a chat
     #: endpoint can't go on from one.
     begun: bool = True
-    #: Whether the chat template knows a system message; else its text opens the first user message.
+    #: True if the chat template knows a system message; else its text opens the first user message.
     system_role: bool = True
     #: ``letter``: the person, past ratings and the item in tagged blocks of their own, behind a
     #: role and rules. ``plain``: a few untagged lines, without role, rules and plot. ``ledger``:

@@ -237,7 +237,7 @@ def agent_messages(
     item
         Result of :func:`agent_item`; "" without one.
     begun
-        Whether the prompt of `like` and `rate` ends in the beginning of the answer.
+        True if the prompt of `like` and `rate` ends in the beginning of the answer.
     values
         Of the question's template: of `say` ``rating`` (None if not chosen), ``tastes`` (genres of
         the item, in words) and ``opening``; of `leave` ``pages``, ``chosen`` (counts), ``ratings``,

@@ -198,7 +198,7 @@ class Evidence:
         return f"{self.domain}.{table}"
 
     def is_table(self, table: str) -> bool:
-        """True if the domain has a table of this name."""
+        """Return True if the domain has a table of this name."""
         from pipelines.contracts import CONTRACTS
 
         return self.sibling_name(table) in CONTRACTS

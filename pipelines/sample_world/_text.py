@@ -40,7 +40,7 @@ class Dice:
         return low + self.below(high - low + 1)
 
     def chance(self, probability: float) -> bool:
-        """Whether an event of this probability (0-1) happens."""
+        """Return True if an event of this probability (0-1) happens."""
         return self.roll() < probability
 
     def pick(self, options: Sequence[T]) -> T:

@@ -121,7 +121,7 @@ class Check:
     #: Name of the check.
     name: str
     description: str
-    #: Whether nothing is made from a table that failed it.
+    #: True if nothing is made from a table that failed it.
     blocking: bool = True
 
 
@@ -143,7 +143,7 @@ class Stage:
     code_version: str
     #: ``make(inputs, settings, report)`` returns the rows.
     make: Make | None = None
-    #: Whether ``make`` of a single table returns it as a :class:`~pipelines.store.Table`.
+    #: True if ``make`` of a single table returns it as a :class:`~pipelines.store.Table`.
     whole: bool = False
     #: For a stage whose identity is not in ``inputs`` and ``identity``: a context manager that
     #: yields the whole :class:`~pipelines.store.Build`.
@@ -154,11 +154,11 @@ class Stage:
     after: tuple[str, ...] = ()
     #: Technologies that the asset is tagged with.
     kinds: tuple[str, ...] = ("python", "parquet")
-    #: Whether each cohort of the (single) table is a snapshot of its own.
+    #: True if each cohort of the (single) table is a snapshot of its own.
     by_cohort: bool = False
-    #: Whether a build of one cohort brings the other cohorts of its first input up to date.
+    #: True if a build of one cohort brings the other cohorts of its first input up to date.
     all_cohorts: bool = False
-    #: Whether the tables of an equal build may be used; by default they may.
+    #: True if the tables of an equal build may be used; by default they may.
     reusable: Callable[[Inputs], bool] | None = None
     #: Reason why there is nothing to build for (settings, cohort), or None.
     left_out: Callable[[Settings, str | None], str | None] | None = None
@@ -168,13 +168,13 @@ class Stage:
     absent_on: tuple[type[UnderstudyError], ...] = ()
     #: Checks of the first table that the stage reports.
     checks: tuple[Check, ...] = ()
-    #: Whether no rows are fine.
+    #: True if the table may be empty.
     allow_empty: bool = False
-    #: Whether first rows and plots of the tables are shown.
+    #: True if first rows and plots of the tables are shown.
     preview: bool = True
     #: Name of the resource that one build at a time uses; None for none.
     pool: str | None = None
-    #: Whether a build that failed on a temporary fault is tried again.
+    #: True if a build that failed on a temporary fault is tried again.
     retry: bool = False
     #: A single line; by default that of ``make``.
     description: str = ""
@@ -260,7 +260,7 @@ class Built:
     stage: Stage
     #: Current version of each table; empty if the stage was left out or its tables are absent.
     snapshots: dict[str, Snapshot] = field(default_factory=dict)
-    #: Whether an equal build made them before.
+    #: True if an equal build made them before.
     reused: bool = False
     #: Report of the stage.
     report: Report = field(default_factory=Report)
@@ -385,7 +385,7 @@ def check_models(
 
 
 def _as_stored(stage: Stage, store: Store, settings: Settings, cohort: str | None) -> bool:
-    """True if the current tables were made by this code with these settings."""
+    """Return True if the current tables were made by this code with these settings."""
     name = _datasets(store, stage, cohort)[stage.datasets[0]]
     if not store.has(name):
         return False

@@ -50,7 +50,7 @@ def _stage(source: str, target: str, key: str, text: Callable[[pl.DataFrame], pl
 
 
 def _made_alike(table: Snapshot) -> bool:
-    """True if the table was encoded by the same code and instruction set."""
+    """Return True if the table was encoded by the same code and instruction set."""
     manifest = table.manifest
     return (manifest.code_version, manifest.config.get("instructions")) == (
         embeddings.CODE_VERSION,

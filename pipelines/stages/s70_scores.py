@@ -404,7 +404,7 @@ def _of_personas(vectors: Snapshot, people: pl.DataFrame) -> pl.DataFrame:
 
 
 def _all_answered(inputs: Inputs) -> bool:
-    """Whether no call of the cohort's last scoring failed: failed ones are asked again."""
+    """Return True if no call of the cohort's last scoring failed: failed ones are asked again."""
     if inputs.previous is None:
         return True
     return not inputs.previous.manifest.stats[OF_COHORT].get("failed")

@@ -167,7 +167,7 @@ def _cohorts(files: LocalFiles, folder: Path, *, needed: bool) -> set[str]:
 def _recent(
     files: LocalFiles, layout: Layout, dataset: str, folder: Path, before: datetime
 ) -> bool:
-    """True if a version was written, or may have been current, after a time."""
+    """Return True if a version was written, or may have been current, after a time."""
     pointer = read_record(files, layout.ref(dataset)) or {}
     moved = pointer.get("moved_at")
     times = [datetime.fromtimestamp(folder.stat().st_mtime, UTC)]

@@ -130,7 +130,7 @@ class CheckRecord:
 
     #: Unique among the checks of the dataset.
     name: str
-    #: Whether it passed; None if it does not apply to the snapshot (too few rows, nothing to
+    #: True if it passed; None if it does not apply to the snapshot (too few rows, nothing to
     #: compare with).
     passed: bool | None
     #: ``error`` blocks publishing if the check failed; ``warn`` is only shown.

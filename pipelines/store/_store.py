@@ -84,9 +84,9 @@ class Table:
     frames: Iterable[Rows]
     #: Facts for the manifest (JSON); called after the last batch.
     stats: Callable[[], Mapping[str, Any]] = dict
-    #: Whether no rows are fine.
+    #: True if the table may be empty.
     allow_empty: bool = False
-    #: Whether the rows are in the contract's order; if not, there is one batch, which is sorted.
+    #: True if the rows are in the contract's order; if not, there is one batch, which is sorted.
     ordered: bool = True
     #: Plain files that are copied beside the rows; called after the last batch.
     files: Callable[[], Iterable[Path]] = tuple
@@ -104,7 +104,7 @@ class Build:
     code_version: str
     config: Mapping[str, Any]
     inputs: Mapping[str, str]
-    #: Whether the tables of an equal build may be used.
+    #: True if the tables of an equal build may be used.
     reusable: bool = True
 
     @property
@@ -169,7 +169,7 @@ class Store:
         contract
             Default: the one in ``pipelines.contracts.CONTRACTS``.
         allow_empty
-            Whether no rows are fine.
+            True if the table may be empty.
 
         Raises
         ------
@@ -286,7 +286,7 @@ class Store:
     # -- reading snapshots -------------------------------------------------------------------
 
     def has(self, dataset: str) -> bool:
-        """True if the dataset, or one of its cohorts, has a current version."""
+        """Return True if the dataset, or one of its cohorts, has a current version."""
         names = (dataset, *self._cohorts(dataset))
         refs = [self._layout.ref(check_dataset_name(name)) for name in names]
         return any(read_version(self.files, ref) is not None for ref in refs)

@@ -95,7 +95,7 @@ class Row:
         return ", ".join(v for v in self.labels.values() if v)
 
     def has(self, labels: Mapping[str, str]) -> bool:
-        """Whether the row has all of these labels."""
+        """Return True if the row has all of these labels."""
         return all(self.labels.get(name) == value for name, value in labels.items())
 
     def as_json(self) -> dict[str, Any]:
@@ -250,7 +250,7 @@ class Study:
             What is counted, how many a row needs, and what to do. With fewer, a row of a sample
             has no figures and a note; any other raises TooFew.
         sampled
-            Whether the row is of a sample that is small by choice; by default, rows of a language
+            True if the row is of a sample that is small by choice; by default, rows of a language
             model are.
         note, measure
             See :class:`Row`.

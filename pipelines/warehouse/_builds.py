@@ -61,19 +61,19 @@ class MartTest:
     failures: int | None
     #: Table with the failing rows, if they were stored.
     relation: str | None
-    #: Whether it tests the mart itself, rather than something the mart is made from.
+    #: True if it tests the mart itself, rather than something the mart is made from.
     direct: bool
     #: Time of the last run (ISO 8601, UTC); "" if never.
     checked_at: str
 
     @property
     def passed(self) -> bool:
-        """Whether it ran on the present build, and found nothing."""
+        """True if it ran on the present build, and found nothing."""
         return self.status == "pass"
 
     @property
     def blocks(self) -> bool:
-        """Whether it keeps the mart in the warehouse: failed, or not known to have passed."""
+        """True if it keeps the mart in the warehouse: failed, or not known to have passed."""
         return self.severity == "error" and not self.passed
 
 
