@@ -7,7 +7,6 @@ reads them. Names in KubeRay's object and the chart's values are listed here.
 
 from __future__ import annotations
 
-import copy
 import importlib.util
 import re
 import shutil
@@ -117,29 +116,6 @@ def test_every_object_is_valid(objects: list[dict[str, Any]]) -> None:
         "NetworkPolicy",
     }
     for document in objects:
-        validate(document)
-
-
-@pytest.mark.parametrize(
-    ("kind", "path", "value"),
-    [
-        ("Deployment", ("spec", "replicas"), "one"),
-        ("Deployment", ("spec", "template", "spec", "containers", 0, "imagePullPolcy"), "Always"),
-        ("PersistentVolumeClaim", ("spec", "accessModes"), "ReadWriteMany"),
-        ("RayCluster", ("spec", "headGroupSpec", "rayStartParams", "num-cpu"), "0"),
-        ("RayCluster", ("spec", "headGroupSpec", "template", "spec", "hostNetwrk"), True),
-        ("RayCluster", ("spec", "workerGroups"), []),
-    ],
-)
-def test_a_wrong_manifest_is_refused(kind: str, path: tuple[str | int, ...], value: object) -> None:
-    document = copy.deepcopy(next(d for d in documents("files") if d["kind"] == kind))
-    validate(document)
-    *parents, last = path
-    node: Any = document
-    for name in parents:
-        node = node[name]
-    node[last] = value
-    with pytest.raises((kubernetes_validate.ValidationError, AssertionError)):
         validate(document)
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import disks
 from support.calls import LineEngine, answer, question
 
 from pipelines.config import ServingSettings
@@ -26,13 +24,6 @@ def long(request: Request) -> Answer:
     """A text of 4 KiB that doesn't compress well."""
     dice = request.tag.to_bytes(4)
     return answer(request, text=(dice * 4 + os.urandom(2048)).hex())
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB."""
-    with disks.small_disk(tmp_path / "disk", megabytes=1) as folder:
-        yield folder
 
 
 def test_a_run_that_fills_the_disk_ends_and_goes_on_after_space_is_made(small_disk: Path) -> None:

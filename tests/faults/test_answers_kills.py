@@ -15,10 +15,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -161,17 +159,6 @@ def kill_everywhere(home: Path, log: Path) -> None:
 def run(mode: str, home: Path, log: Path) -> subprocess.Popen[bytes]:
     words = [sys.executable, __file__, mode, str(home), str(log)]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory where there is one: a killed process loses nothing of it either."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=memory) as inside:
-        yield Path(inside)
 
 
 @pytest.mark.forks

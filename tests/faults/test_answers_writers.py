@@ -9,10 +9,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -69,17 +67,6 @@ def run_together(home: Path, log: Path, firsts: list[int], count: int) -> None:
         _, complaint = process.communicate()
         assert process.returncode == 0, complaint.decode()
         assert complaint == b""
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory where there is one: the disk has nothing to do with this."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=memory) as inside:
-        yield Path(inside)
 
 
 def test_writers_of_different_answers_lose_none(folder: Path) -> None:

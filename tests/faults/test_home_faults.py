@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -148,10 +146,3 @@ def test_pointer_to_removed_release_is_named(tmp_path: Path) -> None:
         assert result.exit_code == 0, result.output
         assert "movies" in result.output
     assert publish(store, 2).version == release.version
-
-
-def test_home_copied_elsewhere_is_whole(tmp_path: Path) -> None:
-    publish(Store(tmp_path / "home"), 1)
-    shutil.copytree(tmp_path / "home", tmp_path / "copy")
-    os.chmod(tmp_path / "copy", 0o555)  # noqa: PTH101
-    assert Store(tmp_path / "copy").verify("movies", lineage=True).ok

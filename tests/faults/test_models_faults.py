@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -65,45 +64,6 @@ def test_killed_fetches_leave_whole_models_or_none(tmp_path: Path, tiny_model: P
     found = find_checkpoint("mine", models=models)
     assert found.weights_digest() == find_checkpoint(str(tiny_model)).weights_digest()
     assert not any((models / "_staging").iterdir())
-
-
-def test_processes_at_once_fetch_one_model_once(tmp_path: Path, tiny_model: Path) -> None:
-    models = tmp_path / "models"
-    code = (
-        "import sys; from pathlib import Path; from pipelines.llm.models import get_model; "
-        "print(get_model(Path(sys.argv[1]), 'mine', origin=sys.argv[2]).fetched_at)"
-    )
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(models), str(tiny_model)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(3)
-    ]
-    outputs = [process.communicate() for process in running]
-    assert [process.returncode for process in running] == [0, 0, 0], outputs
-    assert len({out for out, _ in outputs}) == 1, "one of them fetched, the others found it"
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB: less than the tiny model, converted, too."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip(f"can't mount a small tmpfs here: {mounted.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
 
 
 @pytest.mark.parametrize("kind", ["folder", "gguf"])

@@ -6,12 +6,11 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
-from support import disks
 
 from pipelines.errors import StoreError
 from pipelines.store import Build, CheckRecord, Store, Table
@@ -28,13 +27,6 @@ def rows(count: int, seed: int = 1) -> pl.DataFrame:
     users = sorted(f"ml-user:{n}" for n in chance.sample(range(10**12), count))
     items = [f"ml:{chance.randrange(10**12)}" for _ in users]
     return pl.DataFrame({"user_id": users, "item_id": items, "split": ["train"] * count})
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB."""
-    with disks.small_disk(tmp_path / "disk", megabytes=1) as folder:
-        yield folder
 
 
 def fill(disk: Path, *, leave: int) -> Path:
@@ -129,18 +121,6 @@ def failure(step: Callable[[int], None], turn: int) -> str | None:
         return None
     assert message.startswith("no space left on the disk")
     return message
-
-
-def test_a_read_only_disk_is_a_store_error_and_can_be_read(small_disk: Path) -> None:
-    store = Store(small_disk / "home")
-    snapshot = store.commit(SPLITS, rows(10), code_version="1")
-    store.publish("m", {"s": snapshot}, world="w", required={}, card="c", settings={})
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    with pytest.raises(StoreError, match=r"not allowed to write \(Read-only file system\)"):
-        store.commit(SPLITS, rows(11), code_version="1")
-    assert store.verify("m").ok
-    assert store.diff("m", "m").same
-    assert snapshot.read().height == 10
 
 
 def test_a_limit_on_file_sizes_is_one_clear_error(tmp_path: Path) -> None:

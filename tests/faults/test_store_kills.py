@@ -14,9 +14,8 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -181,17 +180,6 @@ def kill_at_random(home: Path) -> dict[str, Any]:
     findings += [f"left: {p.name}" for p in (home / "_staging").iterdir()]
     published = len(list(home.glob("releases/*.json")))
     return {"kills": RANDOM_KILLS, "published": published, "findings": findings}
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory where there is one: a killed process loses nothing of it either."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=memory) as inside:
-        yield Path(inside)
 
 
 def run(mode: str, home: Path) -> dict[str, Any]:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 import polars as pl
 import pytest
-import yaml
 from support.amazon_files import meta_2018, meta_2023, review_2018, review_2023, write_lines
-from support.marts import NO_UNIT_TESTS, export_mart
+from support.marts import dbt, export_mart
 
 from pipelines.config import Settings
 from pipelines.quality import SUITES, check_dataset
@@ -20,8 +16,6 @@ from pipelines.sources import ingest
 from pipelines.store import Snapshot, Store
 from pipelines.warehouse import (
     MARTS,
-    dbt_environment,
-    dbt_vars,
     link_sources,
     record_dbt_run,
     warehouse_lock,
@@ -30,7 +24,6 @@ from pipelines.worlds import prepare_world
 
 pytestmark = pytest.mark.pipeline
 
-PROJECT = Path(__file__).resolve().parents[2] / "dbt"
 BOOKS = [name for name in MARTS if name.startswith("books.")]
 
 
@@ -43,11 +36,7 @@ def published(folder: Path, home: Path, **sections: object) -> dict[str, Snapsho
     ingest("amazon", prepare_world(settings), store, settings)
     with warehouse_lock(home):
         link_sources(store)
-        command = [str(Path(sys.executable).parent / "dbt"), "build", "--select", "tag:books"]
-        command += ["--project-dir", str(PROJECT), "--profiles-dir", str(PROJECT)]
-        command += ["--vars", yaml.safe_dump(dbt_vars(settings))]
-        environment = {**os.environ, **dbt_environment(settings), **NO_UNIT_TESTS}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = dbt(settings, "build", "--select", "tag:books")
         assert done.returncode == 0, done.stdout[-4000:]
         record_dbt_run(home)
         return {name: export_mart(store, name, settings) for name in BOOKS}

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 import duckdb
 import polars as pl
 import pytest
-from support.marts import NO_UNIT_TESTS, export_mart
+from support.marts import dbt, export_mart
 
 from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS
@@ -20,8 +16,6 @@ from pipelines.store import Store
 from pipelines.warehouse import (
     MARTS,
     WarehouseLayout,
-    dbt_environment,
-    dbt_vars,
     link_sources,
     mart_tests,
     record_dbt_run,
@@ -31,8 +25,6 @@ from pipelines.warehouse import (
 # A single worker for all of them, so that the module's build is made once.
 pytestmark = pytest.mark.pipeline
 
-DBT = Path(sys.executable).parent / "dbt"
-PROJECT = Path(__file__).resolve().parents[2] / "dbt"
 GAMES_MARTS = {name: model for name, model in MARTS.items() if name.startswith("games.")}
 
 GAMES = [
@@ -82,14 +74,6 @@ def commit(store: Store, dataset: str, rows: list[dict[str, object]]) -> None:
     store.commit(dataset, frame, code_version="test", allow_empty=True)
 
 
-def dbt(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    settings = settings_of(home)
-    command = [str(DBT), *arguments, "--project-dir", str(PROJECT), "--profiles-dir", str(PROJECT)]
-    command += ["--vars", json.dumps(dbt_vars(settings)), "--select", "tag:games"]
-    environment = {**os.environ, **dbt_environment(settings), **NO_UNIT_TESTS}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-
-
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home that knows nothing but Steam, built and exported."""
@@ -106,7 +90,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert set(link_sources(store)) == {
             f"raw.steam_{t}" for t in ("games", "reviews", "playtime")
         }
-        done = dbt(home, "build")
+        done = dbt(settings_of(home), "build", "--select", "tag:games")
         assert done.returncode == 0, done.stdout[-4000:]
         record_dbt_run(home)
     for name in GAMES_MARTS:
@@ -196,36 +180,3 @@ def test_the_domain_stands_alone(home: Path) -> None:
             "('staging', 'intermediate', 'marts')"
         ).fetchall()
     assert all("steam" in name or "games" in name for (name,) in found)
-
-
-#: Damages to the warehouse, and the tests of this domain alone that must notice.
-DAMAGE = {
-    "update marts.games_interactions set rating = 3.5 where user_id = 'steam-user:b'": [
-        "games_interactions_on_scale",
-        "games_interactions_verdicts_agree",
-    ],
-    "delete from marts.games_interactions where item_id = 'steam:30'": [
-        "games_interactions_none_lost",
-        "games_splits_cover_interactions",
-        "games_user_traits_count_interactions",
-    ],
-    "update marts.games_items set year = 1999 where item_id = 'steam:10'": [
-        "games_items_years_agree"
-    ],
-    "delete from marts.games_items where item_id = 'steam:20'": [
-        "games_items_none_lost",
-        "games_interactions_known_items",
-        "games_item_stats_cover_items",
-    ],
-}
-
-
-def test_what_is_wrong_is_noticed(home: Path) -> None:
-    with duckdb.connect(str(WarehouseLayout(home).database)) as connection:
-        for statement in DAMAGE:
-            assert connection.execute(statement).fetchall()[0][0] > 0, statement
-    assert dbt(home, "test").returncode == 1
-    record_dbt_run(home)
-    tests = {t.name: t for model in GAMES_MARTS.values() for t in mart_tests(home, model)}
-    failed = {t.name for t in tests.values() if t.status == "fail"}
-    assert {name for names in DAMAGE.values() for name in names} <= failed

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from support.marts import PROJECT, dbt
 
 from pipelines.config import Settings
-from pipelines.warehouse import WarehouseLayout, dbt_environment, dbt_vars
+from pipelines.warehouse import WarehouseLayout
 
 pytestmark = pytest.mark.pipeline
-
-PROJECT = Path(__file__).resolve().parents[2] / "dbt"
 
 
 def test_every_unit_test_passes(published_home: Path, tmp_path: Path) -> None:
     settings = Settings(runtime={"home": tmp_path})
     layout = WarehouseLayout(tmp_path)
-    environment = {**os.environ, **dbt_environment(settings)}
     # They read no row, but the columns of what is built.
     shutil.copyfile(WarehouseLayout(published_home).database, layout.database)
-    command = [str(Path(sys.executable).with_name("dbt")), "test", "--select", "test_type:unit"]
-    command += ["--project-dir", str(PROJECT), "--profiles-dir", str(PROJECT)]
-    command += ["--vars", json.dumps(dbt_vars(settings))]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = dbt(settings, "test", "--select", "test_type:unit", unit_tests=True)
     assert done.returncode == 0, done.stdout[-4000:]
     results = json.loads((layout.target / "run_results.json").read_bytes())["results"]
     declared = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -14,16 +13,16 @@ import duckdb
 import polars as pl
 import pytest
 import yaml
-from support.marts import NO_UNIT_TESTS, export_mart
+from support import marts
+from support.marts import PROJECT, export_mart
 
 from pipelines.config import Settings
-from pipelines.contracts import CONTRACTS, PUBLISHED, Contract
+from pipelines.contracts import CONTRACTS, PUBLISHED
 from pipelines.errors import ContractError, IntegrityError, LockedError, StoreError
 from pipelines.store import Store
 from pipelines.warehouse import (
     MARTS,
     WarehouseLayout,
-    dbt_environment,
     dbt_vars,
     failing_rows,
     link_sources,
@@ -37,9 +36,6 @@ pytestmark = [
     pytest.mark.pipeline,
 ]
 
-DBT = Path(sys.executable).parent / "dbt"
-PROJECT = Path(__file__).resolve().parents[2] / "dbt"
-
 
 #: The marts of the domain that is built here.
 MOVIES_MARTS = {name: model for name, model in MARTS.items() if name.startswith("movies.")}
@@ -50,15 +46,9 @@ def settings_of(home: Path, **sections: object) -> Settings:
     return Settings(runtime={"home": home, "memory_limit_mb": 512, "threads": 2}, **given)
 
 
-def dbt(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run dbt on a home, as the orchestration does it: on one domain."""
-    if "--select" not in arguments:
-        arguments = (*arguments, "--select", "tag:movies")
-    settings = settings_of(home)
-    environment = {**os.environ, **dbt_environment(settings), **NO_UNIT_TESTS}
-    command = [str(DBT), arguments[0], "--project-dir", str(PROJECT), "--profiles-dir"]
-    command += [str(PROJECT), "--vars", yaml.safe_dump(dbt_vars(settings)), *arguments[1:]]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+def dbt(home: Path, command: str, *select: str) -> subprocess.CompletedProcess[str]:
+    """Run dbt on a home: on the films, or on these models."""
+    return marts.dbt(settings_of(home), command, "--select", *(select or ["tag:movies"]))
 
 
 def commit(store: Store, dataset: str, rows: list[tuple[object, ...]]) -> None:
@@ -402,24 +392,6 @@ def test_the_same_build_is_not_exported_twice(
 # -- what is kept in --------------------------------------------------------------------------
 
 
-def test_a_rebuilt_mart_is_refused_until_its_tests_ran_again(copy: Path) -> None:
-    store, settings = Store(copy), settings_of(copy)
-    assert export_mart(store, "movies.items", settings).rows == len(MOVIES)
-    assert dbt(copy, "run", "--select", "movies_items").returncode == 0
-    # The run is not recorded: as if it had been killed.
-    with pytest.raises(StoreError, match="another build of this model than the one on record"):
-        export_mart(store, "movies.items", settings)
-    assert export_mart(store, "movies.splits", settings).rows == KEPT
-    record_dbt_run(copy)
-    # The record is of the whole domain, and the run built one model of it.
-    with pytest.raises(StoreError, match="dbt has not built this model"):
-        export_mart(store, "movies.items", settings)
-    assert {t.status for t in mart_tests(copy, "movies_items")} == {"never run"}
-    assert dbt(copy, "build").returncode == 0
-    record_dbt_run(copy)
-    assert export_mart(store, "movies.items", settings).rows == len(MOVIES)
-
-
 def test_links_to_absent_films_stop_what_depends_on_them(copy: Path) -> None:
     store, settings = Store(copy), settings_of(copy)
     kept = export_mart(store, "movies.items", settings)
@@ -556,7 +528,7 @@ def test_every_blocking_test_notices_what_it_is_for(copy: Path) -> None:
         for statement in DAMAGE:
             assert connection.execute(statement).fetchall()[0][0] > 0, statement
     # The views still read the home that this one was copied from.
-    assert dbt(copy, "run", "--select", "staging.movielens", "staging.tmdb").returncode == 0
+    assert dbt(copy, "run", "staging.movielens", "staging.tmdb").returncode == 0
     assert dbt(copy, "test").returncode == 1
     record_dbt_run(copy)
     tests = {t.name: t for model in MOVIES_MARTS.values() for t in mart_tests(copy, model)}
@@ -568,15 +540,6 @@ def test_every_blocking_test_notices_what_it_is_for(copy: Path) -> None:
     for name in sorted(expected):
         assert failing_rows(copy, name), name
     assert failing_rows(copy, "movies_splits_shares")[0]["test_size"] is not None
-
-
-def test_other_settings_than_dbt_was_run_with_are_refused(published: Path) -> None:
-    other = settings_of(published, splits={"test": 0.2, "min_interactions": 2})
-    with pytest.raises(StoreError, match=r"built with split_test = 0.1, the settings say 0.2"):
-        export_mart(Store(published), "movies.splits", other)
-    # One record for the domain: the items wait for the same build.
-    with pytest.raises(StoreError, match=r"built with split_test = 0.1"):
-        export_mart(Store(published), "movies.items", other)
 
 
 def test_a_mart_whose_columns_differ_is_refused(copy: Path) -> None:
@@ -642,16 +605,3 @@ def test_a_warehouse_that_is_being_written_is_locked(built: Path, writing: int) 
         export_mart(Store(built), "movies.items", settings_of(built))
     with pytest.raises(LockedError):
         failing_rows(built, "movies_items_share_no_tmdb_record")
-
-
-def test_unknown_tests_are_named_with_the_nearest_one(built: Path) -> None:
-    with pytest.raises(StoreError, match=r"did you mean movies_items_unique\?"):
-        failing_rows(built, "movies_item_unique")
-
-
-def test_contract_types_are_all_known_to_the_export() -> None:
-    from pipelines.contracts.dbt import duckdb_type
-
-    marts: list[Contract] = [PUBLISHED[name] for name in MARTS]
-    types = {duckdb_type(t) for c in marts for t in c.polars_schema().values()}
-    assert "VARCHAR[]" in types

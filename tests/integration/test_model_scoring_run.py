@@ -72,36 +72,6 @@ def _scores(home: Path) -> pl.DataFrame:
     return Store(home).current("movies.preference_scores").read()
 
 
-def test_every_planned_pair_has_the_models_distribution_or_a_reason(home: Path) -> None:
-    scores = _scores(home)
-    plan = Store(home).current("movies.score_plan").read()
-    assert scores.height == plan.height == 100
-    assert scores["rater"].str.starts_with("llm:").all()
-    assert scores["answer_key"].null_count() == 0
-    assert scores["prompt_version"].null_count() == 0
-    ok = scores.filter(pl.col("status") == "ok")
-    assert ok.height == 100
-    assert ok["probabilities"].list.len().unique().to_list() == [5]
-    # Probabilities of the model, not a rule: hardly two pairs are alike.
-    assert ok["expected"].n_unique() > 30
-
-
-def test_the_reasons_are_stored_beside_the_scores(home: Path) -> None:
-    scores = _scores(home)
-    # Random weights write nonsense, but in sentences, as the grammar has it.
-    assert scores["explanation"].null_count() == 0
-    assert scores["explanation"].str.contains(r"^[A-Z].*[.!?]$").all()
-
-
-def test_the_report_judges_the_model_beside_the_raters_without_one(home: Path) -> None:
-    report = Store(home).current("movies.rater_report").read()
-    raters = set(report["predictor"])
-    assert {"statistical", "mean", "random"} < raters
-    (model,) = {r for r in raters if r.startswith("llm:")}
-    rows = report.filter((pl.col("predictor") == model) & (pl.col("metric") == "rmse"))
-    assert rows["value"].is_finite().all()
-
-
 def test_a_rerun_makes_no_call_and_writes_nothing(
     home: Path, forked: ForkServer, tiny_model: Path
 ) -> None:

@@ -5,22 +5,17 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-import psutil
 import pytest
 from support.fork_server import ForkServer
-from support.running import copy_tables, published_options, run_understudy
-from support.steps import start_run
+from support.running import published_options, run_understudy
 
 from pipelines.store import Store
-from pipelines.warehouse import WarehouseLayout
 from sim import open_release
 
 pytestmark = pytest.mark.pipeline
@@ -123,27 +118,6 @@ def test_features_are_counted_as_generated(
     )
 
 
-def test_ctrl_c_ends_every_process_of_a_run_of_several_domains(
-    tmp_path: Path, forked: ForkServer
-) -> None:
-    small = ["--set", "world.sample.ratings=2000", "--set", "runtime.executor=multiprocess"]
-    run = start_run(forked, tmp_path / "home", *small)
-    try:
-        run.wait_for_step("ingest_movielens")
-        _, *started = run.processes()
-        workers = [c for c in started if "multiprocessing.forkserver" in " ".join(c.cmdline())]
-        assert len(workers) >= 2
-        run.process.send_signal(signal.SIGINT)
-        assert run.process.wait(120) == 130
-    finally:
-        run.kill()
-    assert "interrupted" in run.output()
-    _, alive = psutil.wait_procs(started, timeout=30)
-    assert not alive
-    for dataset in Store(tmp_path / "home").datasets():
-        Store(tmp_path / "home").current(dataset).verify()
-
-
 def test_a_second_run_publishes_the_same_version_writes_nothing_new_and_keeps_secrets(
     published_home: Path, run: Run, first: dict[str, Any]
 ) -> None:
@@ -204,25 +178,6 @@ def test_a_failing_blocking_check_stops_the_release_even_when_it_is_run_by_hand(
     result = run("--job", "movies")
     assert result.returncode == 0, result.stderr
     assert Store(home).release("movies@latest").version == latest
-
-
-def test_warehouse_that_is_open_elsewhere_names_its_holder(
-    published_home: Path, forked: ForkServer, word_encoder: Path, tmp_path: Path
-) -> None:
-    home = copy_tables(published_home, tmp_path / "home")
-    layout = WarehouseLayout(home)
-    code = "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print(flush=True); input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code, layout.database], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
-        options = published_options(word_encoder)
-        result = forked.run("run", "--home", str(home), "--job", "movies", *options)
-        holder.kill()
-    assert result.returncode == 5, result.stdout + result.stderr
-    assert f"process {holder.pid} (" in result.stderr
-    assert f"has the warehouse file open: {layout.database}" in " ".join(result.stderr.split())
 
 
 def test_an_unknown_source_names_the_known_ones(run: Run) -> None:

@@ -56,13 +56,6 @@ def test_dbt_whose_parent_was_killed_before_it_asked_is_killed(
     assert _version(target).returncode == -signal.SIGKILL
 
 
-@pytest.mark.pipeline
-def test_dbt_of_a_living_parent_runs(tmp_path: Path, parsed: Path) -> None:
-    done = _version(dbt_program.prepared(_variables(tmp_path), "living", parsed))
-    assert done.returncode == 0, done.stderr
-    assert "duckdb" in done.stdout
-
-
 def test_variables_are_those_of_the_invocation_and_not_of_the_process_that_starts_it(
     tmp_path: Path,
 ) -> None:
@@ -88,14 +81,6 @@ def test_what_dbt_could_not_run_is_said(tmp_path: Path, parsed: Path) -> None:
     done = _run(target, "buidl")
     assert done.returncode == 2
     assert "buidl" in (target / dbt_program.FAILURE).read_text()
-
-
-@pytest.mark.pipeline
-def test_project_that_cannot_be_read_is_said(tmp_path: Path) -> None:
-    (tmp_path / "parsed").write_bytes(b"\xc1")
-    target = dbt_program.prepared(_variables(tmp_path), "unread", tmp_path / "parsed")
-    assert _run(target, "build").returncode == 2
-    assert "FormatError" in (target / dbt_program.FAILURE).read_text()
 
 
 LOCKED = """Runtime Error

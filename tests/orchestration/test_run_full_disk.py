@@ -5,16 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
-import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
-import duckdb
 import pytest
+from support import disks
 from support.fork_server import ForkServer
 from support.steps import SMALL, start_run
 
@@ -29,16 +27,8 @@ pytestmark = pytest.mark.faults
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 2 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
-    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"can't mount a small tmpfs here: {mounted.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
+    with disks.small_disk(tmp_path / "disk", megabytes=2) as disk:
+        yield disk
 
 
 def fill(disk: Path) -> None:
@@ -64,6 +54,7 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, s
     folder = tmp_path_factory.mktemp("limited")
     code = f"""
 import json, resource
+from collections.abc import Iterator
 from pathlib import Path
 from pipelines.errors import StoreError
 from pipelines.store.files import full_disk_errors
@@ -94,35 +85,6 @@ def test_file_size_limit_is_store_error_whoever_meets_it(
     folder, named = limited
     assert named[write].startswith(f"the file size limit is reached: {folder}")
     assert "bytes are free" in named[write]
-
-
-def write_dagster(folder: Path) -> None:
-    with open_instance(folder):
-        pass
-
-
-def write_sqlite(folder: Path) -> None:
-    with closing(sqlite3.connect(folder / "db")) as connection:
-        connection.execute("create table t (x)")
-
-
-def write_duckdb(folder: Path) -> None:
-    with duckdb.connect(str(folder / "db")) as connection:
-        connection.execute("create table t as select 1")
-
-
-@pytest.mark.pipeline
-@pytest.mark.parametrize("write", [write_dagster, write_sqlite, write_duckdb])
-def test_full_disk_is_store_error_whoever_meets_it(
-    small_disk: Path, write: Callable[[Path], object]
-) -> None:
-    fill(small_disk)
-    with (
-        pytest.raises(StoreError, match=r"no space left on the disk.* bytes are free") as caught,
-        full_disk_errors(small_disk),
-    ):
-        write(small_disk)
-    assert caught.value.details["errno"] == errno.ENOSPC
 
 
 @pytest.mark.pipeline

@@ -41,20 +41,6 @@ def test_long_line_is_not_wrapped_without_a_terminal(capsys: pytest.CaptureFixtu
     assert len(capsys.readouterr().err.splitlines()) == 2
 
 
-def test_longest_running_step_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = Clock()
-    steps = _Steps(quiet=False, clock=clock)
-    steps.step("start", "first", 0.0, "")
-    clock.now = 5.0
-    steps.step("start", "second", 0.0, "")
-    clock.now = 11.0
-    steps.tick()
-    steps.step("done", "first", 11.0, "3 rows")
-    steps.tick()
-    lines = [" ".join(line.split()) for line in capsys.readouterr().err.splitlines()]
-    assert lines == ["… 11.0 s first", "✓ 11.0 s first 3 rows", "… 6.0 s second"]
-
-
 def test_stages_side_by_side_keep_their_own_remaining_time(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -76,28 +62,6 @@ def test_stages_side_by_side_keep_their_own_remaining_time(
     clock.now = 100.0
     steps.tick()
     assert "films" not in capsys.readouterr().err
-
-
-def test_files_that_were_read_are_not_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = Clock()
-    steps = _Steps(quiet=False, clock=clock)
-    steps.step("start", "ingest_amazon", 0.0, "")
-    for second, file in enumerate(("a.json", "b.json")):
-        clock.now = float(second)
-        steps.progress(f"reading {file}", 500, None)
-    steps.tick()
-    shown = capsys.readouterr().err
-    assert "b.json" in shown
-    assert "a.json" not in shown
-
-
-def test_nothing_is_shown_between_steps_or_if_quiet(capsys: pytest.CaptureFixture[str]) -> None:
-    steps = _Steps(quiet=False)
-    steps.tick()
-    quiet = _Steps(quiet=True)
-    with quiet:
-        quiet.step("start", "first", 0.0, "")
-    assert capsys.readouterr().err == ""
 
 
 def test_what_an_ended_step_reported_last_is_shown_no_more(

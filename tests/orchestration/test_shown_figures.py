@@ -42,12 +42,6 @@ def test_observed_value_and_limits_of_a_check_are_numbers() -> None:
     assert list(shown)[-1] == "details"
 
 
-def test_interval_that_was_observed_has_two_ends() -> None:
-    record = CheckRecord("range", True, "error", details={"observed": [1, 10], "bound": {}})
-    shown = check_result("movies.items", record).metadata
-    assert (shown["observed"].value, shown["observed_max"].value) == (1, 10)
-
-
 def test_preview_is_a_table_and_hashes_come_last(store: Store) -> None:
     snapshot = store.current("movies.items")
     shown = materialize(snapshot, metadata={"rmse": 1.9, "note": "text"}).metadata

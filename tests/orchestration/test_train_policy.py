@@ -13,9 +13,6 @@ import pytest
 from support import small_release
 
 from orchestration.definitions import build_defs
-from pipelines.store import Store
-from sim import open_release
-from sim.training import load_policy
 
 KEY = dg.AssetKey(["training", "trained_policy"])
 SMALL = {
@@ -60,20 +57,6 @@ def test_the_asset_carries_metrics_and_pictures(first: dg.ExecuteInProcessResult
         assert "data:image/png" in shown[picture]
 
 
-def test_the_snapshot_holds_policies_that_can_be_used(
-    first: dg.ExecuteInProcessResult, home: Path
-) -> None:
-    assert first.success
-    table = Store(home).current("trained_policy").read()
-    assert table["seed"].to_list() == [0, 1, 2]
-    assert table["steps"].to_list() == [512] * 3
-    release = open_release("movies", home=home)
-    for weights in table["weights"]:
-        lists = load_policy(weights).fit(release).recommend([0, 1], 10)
-        assert lists.shape == (2, 10)
-    assert table.select(pl.col("release").unique()).item() == release.ref
-
-
 @pytest.mark.pipeline
 def test_an_equal_run_is_not_repeated_and_other_settings_are_another_version(
     first: dg.ExecuteInProcessResult, home: Path
@@ -84,17 +67,6 @@ def test_an_equal_run_is_not_repeated_and_other_settings_are_another_version(
     other = metadata_of(materialize(home, seeds=[7]))
     assert other["reused"] is False
     assert other["version"] != again["version"]
-
-
-def test_metric_knows_every_version_from_the_original_files_on(
-    first: dg.ExecuteInProcessResult, home: Path
-) -> None:
-    assert first.success
-    release = Store(home).release("movies@latest")
-    lineage = metadata_of(first)["lineage"]
-    assert lineage == release.lineage
-    assert {f"movies.{table}" for table in release.tables} <= lineage.keys()
-    assert isinstance(metadata_of(first)["average_reward"], float)
 
 
 @pytest.mark.pipeline
@@ -157,15 +129,6 @@ def test_without_a_release_the_job_fails_in_one_line(tmp_path: Path) -> None:
     assert not result.success
     (failure,) = [e for e in result.all_events if e.is_step_failure]
     assert "movies" in str(failure.step_failure_data.user_failure_data)
-
-
-def test_no_other_job_trains(home: Path) -> None:
-    defs = build_defs(home)
-    for job in defs.resolve_all_job_defs():
-        if job.name in {"train_policy", "__ASSET_JOB"}:
-            continue
-        assert KEY not in job.asset_layer.selected_asset_keys, job.name
-    assert KEY in defs.resolve_job_def("train_policy").asset_layer.selected_asset_keys
 
 
 @pytest.mark.pipeline

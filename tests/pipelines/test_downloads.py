@@ -12,8 +12,7 @@ import filelock
 import pytest
 
 from pipelines.downloads import Download, fetch
-from pipelines.errors import LockedError, SourceError, SourceUnavailableError, StoreError
-from pipelines.progress import listening
+from pipelines.errors import LockedError, SourceError, SourceUnavailableError
 
 CONTENT = bytes(range(256)) * 12_000  # 3 MB: several blocks
 OTHER = CONTENT[::-1]
@@ -111,14 +110,6 @@ def test_a_file_arrives_and_is_not_fetched_again(
     assert len(server.requests) == 1
 
 
-def test_progress_ends_at_the_total(server: Server, tmp_path: Path) -> None:
-    seen: list[tuple[str, int, int | None]] = []
-    with listening(lambda *a: seen.append(a)):
-        fetch(DOWNLOAD, tmp_path, base_url=server.url)
-    assert seen[-1] == ("downloading file.zip", len(CONTENT), len(CONTENT))
-    assert [n for _, n, _ in seen] == sorted(n for _, n, _ in seen)
-
-
 @pytest.mark.faults
 def test_a_cut_connection_is_resumed_where_it_stopped(
     server: Server, get: Callable[[], Path]
@@ -165,32 +156,8 @@ def test_a_part_that_nothing_vouches_for_is_fetched_anew_when_the_sum_is_wrong(
 
 
 @pytest.mark.faults
-def test_a_part_longer_than_the_file_is_fetched_anew(
-    server: Server, get: Callable[[], Path], tmp_path: Path
-) -> None:
-    (tmp_path / "file.zip.part").write_bytes(CONTENT + b"more")
-    assert get().read_bytes() == CONTENT
-
-
-def test_a_whole_part_is_taken_without_its_bytes_being_sent_again(
-    server: Server, get: Callable[[], Path], tmp_path: Path
-) -> None:
-    (tmp_path / "file.zip.part").write_bytes(CONTENT)
-    assert get().read_bytes() == CONTENT
-    assert [r.get("Range") for r in server.requests] == [f"bytes={len(CONTENT)}-"]
-
-
-@pytest.mark.faults
 def test_a_server_without_ranges_sends_all_again(server: Server, get: Callable[[], Path]) -> None:
     server.ranges, server.faults = False, ["cut"]
-    assert get().read_bytes() == CONTENT
-
-
-@pytest.mark.faults
-def test_an_answer_with_another_range_than_asked_is_not_joined(
-    server: Server, get: Callable[[], Path]
-) -> None:
-    server.faults = ["cut", "wrong range"]
     assert get().read_bytes() == CONTENT
 
 
@@ -274,13 +241,6 @@ def test_two_downloads_of_a_file_at_once_are_refused(
         get()
 
 
-@pytest.mark.faults
-def test_a_file_where_the_folder_should_be_is_a_store_error(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "taken").write_text("a file")
-    with pytest.raises(StoreError, match="can't be stored"):
-        fetch(DOWNLOAD, tmp_path / "taken", base_url=server.url)
-
-
 # --- files without a published checksum -----------------------------------------------------
 
 BARE = Download("Books.jsonl.gz", "data/Books.jsonl.gz")
@@ -315,13 +275,3 @@ def test_without_a_checksum_or_validator_a_part_is_not_trusted(
     (tmp_path / f"{BARE.name}.part").write_bytes(OTHER[:1000])
     assert fetch_bare(server, tmp_path).read_bytes() == CONTENT
     assert "Range" not in server.requests[0]
-
-
-def test_without_a_checksum_another_edition_is_fetched_whole(
-    server: Server, tmp_path: Path
-) -> None:
-    server.faults = ["cut", "404"]
-    with pytest.raises(SourceError):
-        fetch_bare(server, tmp_path)
-    server.content, server.etag = OTHER, '"two"'
-    assert fetch_bare(server, tmp_path).read_bytes() == OTHER

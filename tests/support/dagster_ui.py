@@ -117,11 +117,6 @@ class Dagster:
                 todo += needs[name]
         return sorted(found)
 
-    def observe(self, key: str) -> None:
-        """Observe a source asset, as the page's button does."""
-        run, status = self.launch([key])
-        assert status == "SUCCESS", self.failures(run)
-
     def stale(self, keys: Sequence[str]) -> set[tuple[str, str | None]]:
         """Which of these assets the UI marks as stale or missing, with the partition."""
         query = """query($keys: [AssetKeyInput!]) { assetNodes(assetKeys: $keys) {
@@ -144,26 +139,7 @@ class Dagster:
                     found.add((key, cohort))
         return found
 
-    def launch(
-        self,
-        keys: Sequence[str],
-        partition: str | None = None,
-        *,
-        config: dict[str, Any] | None = None,
-    ) -> tuple[str, str]:
-        """Materialise assets, as the page's button does; id and status of the ended run."""
-        tags = [{"key": "dagster/partition", "value": partition}] if partition else []
-        selection = [{"path": key.split("/")} for key in keys]
-        job = {"pipelineName": "__ASSET_JOB", "assetSelection": selection}
-        return self.ended(self.submit(job, tags, config=config))
-
-    def submit(
-        self,
-        job: dict[str, Any],
-        tags: Sequence[dict[str, str]],
-        *,
-        config: dict[str, Any] | None = None,
-    ) -> str:
+    def submit(self, job: dict[str, Any], tags: Sequence[dict[str, str]]) -> str:
         """Launch a run of a selected job; its id."""
         query = """mutation($params: ExecutionParams!) { launchPipelineExecution(
           executionParams: $params) { __typename
@@ -172,7 +148,7 @@ class Dagster:
           ... on RunConfigValidationInvalid { errors { message } } } }"""
         params = {
             "selector": {**_REPOSITORY, **job},
-            "runConfigData": config or {},
+            "runConfigData": {},
             "mode": "default",
             "executionMetadata": {"tags": tags},
         }

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["resize", "small_disk"]
+__all__ = ["small_disk"]
 
 
 @contextmanager
@@ -30,9 +30,3 @@ def small_disk(folder: Path, *, megabytes: float) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def resize(folder: Path, *, megabytes: float) -> None:
-    """Give a mounted disk another size (MiB)."""
-    size = f"remount,size={int(megabytes * 1024)}k"
-    subprocess.run(["mount", "-o", size, str(folder)], check=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import polars as pl
+from support.small_release import conform
 
 from pipelines.config import GraphSettings, MatchingSettings, PersonaSettings
-from pipelines.contracts import CONTRACTS
 from pipelines.graph import item_similarity, triple_batches
 from pipelines.matching import History, StatisticalMatcher, match_users
 from pipelines.personas import generate
@@ -23,7 +23,7 @@ def books_like(movies: Mapping[str, pl.DataFrame], graph: GraphSettings) -> dict
         if name.startswith("movies.")
     }
     films = tables["items"]
-    items = _completed(
+    items = conform(
         "books.items",
         films.select(
             "item_id",
@@ -37,7 +37,7 @@ def books_like(movies: Mapping[str, pl.DataFrame], graph: GraphSettings) -> dict
             category_path=pl.concat_list(pl.lit(["Books"]), "genres"),
         ),
     )
-    interactions = _completed(
+    interactions = conform(
         "books.interactions",
         tables["interactions"].with_columns(
             rating=pl.col("rating").round().clip(1, 5), scale=pl.lit("1-5")
@@ -81,16 +81,6 @@ def _renamed(frame: pl.DataFrame) -> pl.DataFrame:
     persona = pl.col("persona_id").str.replace("persona:default:", "persona:books:")
     made = {"item_id": asin, "user_id": reader, "persona_id": persona}
     return frame.with_columns(**{key: made[key] for key in keys})
-
-
-def _completed(dataset: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """The contract's columns; those that the frame lacks are empty."""
-    return frame.select(
-        pl.col(name)
-        if name in frame.columns
-        else pl.lit([] if isinstance(dtype, pl.List) else None, dtype).alias(name)
-        for name, dtype in CONTRACTS[dataset].polars_schema().items()
-    )
 
 
 def _means(table: pl.DataFrame, interactions: pl.DataFrame, key: str) -> pl.DataFrame:

@@ -125,7 +125,6 @@ FAULTS = (
         "personas, scores, answers",
         "Every stored answer stays; none is asked for twice but those in flight.",
         (
-            "faults/test_persona_kills.py",
             "faults/test_scoring_kills.py",
             "faults/test_answers_kills.py",
         ),
@@ -194,11 +193,7 @@ FAULTS = (
         "tables, lock files, cards, upstream snapshots",
         "`release verify` names the file; `--lineage` also for everything that the tables were "
         "made from.",
-        (
-            "pipelines/store/test_store_releases.py::test_lineage_verification_reads_raw_snapshots",
-            "pipelines/cli/test_cli_store_commands.py"
-            "::test_release_verify_lineage_reads_raw_snapshots",
-        ),
+        ("pipelines/store/test_store_releases.py::test_lineage_verification_reads_raw_snapshots",),
     ),
     Fault(
         "an original file is a dangling link, a FIFO or a folder",

@@ -258,21 +258,22 @@ def build(
     replace
         Frames by dataset that take the place of the usual ones.
     """
+    tables = {**frames(), **(replace or {})}
+    kept = {d: frame for d, frame in tables.items() if d.rpartition(".")[2] not in without}
+    return _publish(home, name, kept, world=world, card=card, settings=dict(settings or {}))
+
+
+def _publish(home: Path, name: str, frames: Mapping[str, pl.DataFrame], **facts: Any) -> Release:
     store = Store(home)
     tables: dict[str, Snapshot] = {}
     required: dict[str, list[str]] = {}
-    for dataset, frame in {**frames(), **(replace or {})}.items():
+    for dataset, frame in frames.items():
         short = dataset.rpartition(".")[2]
-        if short in without:
-            continue
         snapshot = store.commit(dataset, conform(dataset, frame), code_version="test")
         check = f"{short}_is_complete"
         store.record_checks(dataset, snapshot.version, [CheckRecord(check, True)])
-        tables[short] = snapshot
-        required[dataset] = [check]
-    return store.publish(
-        name, tables, world=world, required=required, card=card, settings=dict(settings or {})
-    )
+        tables[short], required[dataset] = snapshot, [check]
+    return store.publish(name, tables, required=required, **facts)
 
 
 def commit_users(store: Store, domain: str = "movies", *, stated: bool = True) -> None:
@@ -358,15 +359,7 @@ def build_domain(home: Path, domain: str) -> Release:
         f"{domain}.preference_scores": movies["movies.preference_scores"].with_columns(rename),
         f"{domain}.personas": movies["movies.personas"].with_columns(domain=pl.lit(domain)),
     }
-    store = Store(home)
-    pinned: dict[str, Snapshot] = {}
-    required: dict[str, list[str]] = {}
-    for dataset, frame in tables.items():
-        short = dataset.rpartition(".")[2]
-        snapshot = store.commit(dataset, conform(dataset, frame), code_version="test")
-        store.record_checks(dataset, snapshot.version, [CheckRecord(f"{short}_is_complete", True)])
-        pinned[short], required[dataset] = snapshot, [f"{short}_is_complete"]
-    return store.publish(
-        domain, pinned, world="sample", required=required, card=f"# {domain.title()}\n",
+    return _publish(
+        home, domain, tables, world="sample", card=f"# {domain.title()}\n",
         settings={"scoring": {"scale": "1-5", "seed": 2}},
     )  # fmt: skip

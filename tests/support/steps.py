@@ -20,7 +20,7 @@ from support.fork_server import ForkedProcess, ForkServer
 
 from pipelines.sources import SOURCES
 
-__all__ = ["FILMS", "SMALL", "StartedRun", "kill_at_step", "run_small", "start_run", "steps_of"]
+__all__ = ["FILMS", "PATIENCE", "SMALL", "StartedRun", "start_run", "steps_of"]
 
 #: Options of a run that makes every table of one domain from few rows.
 SMALL = (
@@ -152,49 +152,6 @@ def start_run(
             start_new_session=True,
         )
     return StartedRun(process, home, log)
-
-
-def run_small(program: Path | ForkServer, home: Path, *options: str) -> StartedRun:
-    """Run a small world to its end.
-
-    Raises
-    ------
-    AssertionError
-        It did not end with success.
-    """
-    run = start_run(program, home, *SMALL, *options)
-    try:
-        assert run.process.wait(PATIENCE) == 0, run.output()[-2000:]
-    finally:
-        run.kill()
-    return run
-
-
-def kill_at_step(
-    program: Path | ForkServer, home: Path, step: str, *options: str, child: str | None = None
-) -> None:
-    """Run a small world and kill all of its processes when a step starts.
-
-    Parameters
-    ----------
-    program
-        The console script, or a server that forks it.
-    home
-        Home of the run.
-    step
-        Name of the step.
-    options
-        Further options of the command.
-    child
-        Wait also until a process of this program runs within the step (``dbt``).
-    """
-    run = start_run(program, home, *SMALL, *options)
-    try:
-        run.wait_for_step(step)
-        if child:
-            run.wait_for_child(child)
-    finally:
-        run.kill()
 
 
 def steps_of(home: Path, *, since: Collection[Path] = ()) -> list[str]:

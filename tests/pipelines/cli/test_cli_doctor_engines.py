@@ -14,7 +14,6 @@ from typer.testing import CliRunner, Result
 
 from pipelines.cli.main import app
 from pipelines.llm.engines.vllm import vllm_version
-from pipelines.seams import ENGINES
 
 KEY = "sk-that-no-one-may-see-51d0"
 SCALES = ["scale 0-9", "scale 1-10", "scale one-ten", "scale 1-5", "scale 0-100"]
@@ -48,14 +47,6 @@ def test_without_a_model_it_is_one_line_that_says_what_to_set(doctor: Any) -> No
     assert result.exit_code == 0
 
 
-def test_every_registered_engine_is_named_with_what_it_needs(doctor: Any) -> None:
-    rows, _ = doctor()
-    found = rows["engines"]["found"]
-    assert [part.split(":")[0] for part in found.split("; ")] == list(ENGINES)
-    assert "torch 2" in found
-    assert (vllm_version() or "vllm: not installed") in found
-
-
 def test_a_checkpoint_is_loaded_its_scales_read_and_a_question_answered(
     doctor: Any, tiny_model: Path
 ) -> None:
@@ -73,14 +64,6 @@ def test_a_checkpoint_is_loaded_its_scales_read_and_a_question_answered(
     assert " ms; " in smoke["found"]
     assert "chat template" in smoke["advice"]
     assert result.exit_code == 0
-
-
-def test_the_same_for_people(doctor: Any, tiny_model: Path, tmp_path: Path) -> None:
-    doctor(engine__kind="transformers", engine__model=str(tiny_model))
-    result = CliRunner().invoke(app, ["doctor", "--home", str(tmp_path)])
-    text = " ".join(result.stdout.split())
-    assert "smoke test warn" in text
-    assert "8 ok, 1 warn, 0 fail" in text
 
 
 def test_a_model_that_is_not_there_fails_and_says_where_it_was_looked_for(
@@ -121,17 +104,6 @@ def test_a_server_is_probed_and_no_key_is_shown(doctor: Any, tiny_model: Path) -
     assert KEY not in result.output
 
 
-def test_a_server_without_a_tokenizer_here_says_that_it_has_it(
-    doctor: Any, tiny_model: Path
-) -> None:
-    with LlmServer(tiny_model, KINDS["vllm"]) as server:
-        rows, _ = doctor(
-            engine__kind="openai", engine__model=server.name, serving__base_url=server.url
-        )
-    assert "server's own tokenizer" in rows["rating scales"]["found"]
-    assert not set(SCALES) & set(rows)
-
-
 def test_a_server_that_is_not_there_fails_without_the_key(doctor: Any) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -170,14 +142,3 @@ def test_the_question_that_a_model_answers_best_is_advised(doctor: Any, tmp_path
     rows, _ = doctor(scoring__question="like")
     assert rows["question"]["status"] == "ok"
     assert result.exit_code == 0
-
-
-def test_a_rule_that_fails_fails_the_smoke_test(
-    doctor: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "grumpy.py").write_text("def rule(request):\n    return 'no comment'\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    rows, result = doctor(engine__kind="scripted", engine__model="grumpy:rule")
-    assert rows["smoke test"]["status"] == "fail"
-    assert "invalid" in rows["smoke test"]["found"]
-    assert result.exit_code == 1

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import networkx as nx
 import polars as pl
 import pytest
+from support import small_release
 from support.graphs import movie_triples
 from typer.testing import CliRunner, Result
 
@@ -20,16 +19,16 @@ from pipelines.store import Store
 
 
 @pytest.fixture(scope="module")
-def graph_home(small: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def graph_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store whose release has the graph of its own tables; never write to it."""
     folder = tmp_path_factory.mktemp("graph") / "home"
-    frames = small.frames()
+    frames = small_release.frames()
     tables = [
-        small.conform(f"movies.{name}", frames[f"movies.{name}"])
+        small_release.conform(f"movies.{name}", frames[f"movies.{name}"])
         for name in ("items", "interactions", "splits", "human_users")
     ]
     triples = movie_triples(*tables, GraphSettings())
-    small.build(
+    small_release.build(
         folder,
         replace={"movies.graph_triples": triples},
         settings={"graph": GraphSettings(k=4, alpha=0.5).model_dump() | {"later": 1}},
@@ -62,23 +61,14 @@ def test_a_memory_of_a_release_knows_its_humans_personas_and_settings(graph_home
         assert other.retrieve("ml-user:3", "ml:1") == memory.retrieve("ml-user:3", "ml:1")
 
 
-def test_no_rating_of_a_held_out_pair_is_answered(graph_home: Path, small: ModuleType) -> None:
-    frames = small.frames()
+def test_no_rating_of_a_held_out_pair_is_answered(graph_home: Path) -> None:
+    frames = small_release.frames()
     splits = frames["movies.splits"].filter(pl.col("split") != "train")
     memory = GraphMemory.open(home=graph_home)
     for user, item in splits.select("user_id", "item_id").head(20).iter_rows():
         for neighbour in memory.retrieve(user, "ml:1" if item != "ml:1" else "ml:2", k=24):
             if neighbour.item_id == item:
                 assert neighbour.rating_of == "others"
-
-
-def test_sims_release_is_a_release_too(graph_home: Path) -> None:
-    from sim import open_release
-
-    theirs = GraphMemory.open(open_release("movies", home=graph_home))
-    assert theirs.retrieve("ml-user:3", "ml:1") == GraphMemory.open("movies", graph_home).retrieve(
-        "ml-user:3", "ml:1"
-    )
 
 
 def test_neighbours_are_those_of_the_memory(graph_home: Path) -> None:
@@ -142,17 +132,6 @@ def test_faults_are_one_line_and_write_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_release_without_a_graph_of_the_schema_is_refused(
-    small: ModuleType, tmp_path: Path
-) -> None:
-    triples = small.frames()["movies.graph_triples"]
-    unknown = triples.with_columns(relation=pl.lit("hasGenre"))
-    small.build(tmp_path / "home", replace={"movies.graph_triples": unknown})
-    result = call(tmp_path / "home", "neighbours", "ml:1")
-    assert result.exit_code == 4
-    assert "no triple fits the schema of movies" in result.stderr
-
-
 def test_recbole_files_of_a_release(graph_home: Path, tmp_path: Path) -> None:
     shown = payload(
         graph_home, "export", "--format", "recbole", "--out", str(tmp_path), "--name", "films"
@@ -166,20 +145,3 @@ def test_recbole_files_of_a_release(graph_home: Path, tmp_path: Path) -> None:
     assert link.read_text().count("\n") == 25 == shown["links"] + 1
     more = payload(graph_home, "export", "--format", "recbole", "--out", str(tmp_path), "--users")
     assert more["triples"] > shown["triples"]
-
-
-def test_graphml_of_a_release(graph_home: Path, tmp_path: Path) -> None:
-    path = tmp_path / "near.graphml"
-    shown = payload(
-        graph_home, "export", "--format", "graphml", "--out", str(path), "--without", "User",
-        "--without", "Rating", "--hops", "2", "--max-nodes", "12",
-    )  # fmt: skip
-    read = nx.read_graphml(path)
-    assert (len(read), read.number_of_edges()) == (shown["nodes"], shown["edges"])
-    assert shown["truncated"]
-    assert shown["nodes"] == 12
-    assert "User" not in {kind for _, kind in read.nodes(data="type")}
-    text = call(
-        graph_home, "export", "--format", "graphml", "--out", str(path), "--max-nodes", "3"
-    ).stdout
-    assert "not all nodes fit" in " ".join(text.split())

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 import pipelines.errors as errors
@@ -40,36 +39,11 @@ def test_help_names_every_command_with_a_line_and_the_exit_codes(understudy: Und
         assert f"{code} " in text.partition("Exit codes:")[2]
 
 
-def test_help_groups_the_commands_by_what_they_are_for() -> None:
-    root = typer.main.get_command(app)
-    context = root.make_context("understudy", [], resilient_parsing=True)
-    panels: dict[str, list[str]] = {}
-    for name in root.list_commands(context):
-        command = root.get_command(context, name)
-        panels.setdefault(command.rich_help_panel, []).append(name)
-    assert list(panels)[:5] == ["Start", "Look", "Use", "Make", "Keep"]
-    assert panels["Start"][:2] == ["run", "ui"]
-    assert panels["Keep"] == ["gc", "backup", "restore"]
-
-
 @pytest.mark.pipeline
 def test_help_fits_80_columns_and_has_no_colour_without_a_terminal(understudy: Understudy) -> None:
     done = understudy("--help")
     assert max(len(line) for line in done.stdout.splitlines()) <= 80
     assert "\x1b" not in done.stdout
-
-
-@pytest.mark.pipeline
-def test_help_joins_the_lines_of_a_docstring(understudy: Understudy) -> None:
-    """Each paragraph fills the terminal, whatever the width of the source."""
-    lines = [line.strip() for line in understudy("release", "diff", "--help").stdout.splitlines()]
-    paragraphs = "\n".join(lines).partition("Options")[0].split("\n\n")
-    long = [p.splitlines() for p in paragraphs if len(p) > 200]
-    assert long
-    for paragraph in long:
-        following = [line.split()[0] for line in paragraph[1:]]
-        for line, word in zip(paragraph, following, strict=False):
-            assert len(line) + 1 + len(word) > 76
 
 
 @pytest.mark.pipeline
@@ -144,13 +118,6 @@ def test_debug_adds_the_traceback_and_the_details(words: list[str], env: dict[st
     assert "Traceback (most recent call last)" in done.stderr
     assert '"rows"' in done.stderr
     assert done.stderr.endswith("error: it broke: here.csv (mend it)\n")
-
-
-@pytest.mark.usefixtures("with_plugin")
-def test_debug_after_a_double_dash_is_an_ordinary_word() -> None:
-    done = CliRunner().invoke(app, ["fail", "--", "--debug"])
-    assert done.exit_code == 1
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.pipeline
@@ -244,15 +211,6 @@ def test_a_reader_that_goes_away_ends_it_quietly(words: list[str], popen: Popen)
     process.stderr.close()
     assert process.wait(timeout=60) == 141
     assert err == b""
-
-
-@pytest.mark.pipeline
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a full device")
-def test_an_error_that_cant_be_printed_still_has_its_exit_code() -> None:
-    script = Path(sys.executable).parent / "understudy"
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run([script, "run", "--set", "nonsense=1"], stderr=full, check=False)
-    assert done.returncode == 2
 
 
 @pytest.mark.pipeline

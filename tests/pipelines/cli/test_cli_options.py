@@ -11,27 +11,18 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from pipelines.cli import _terminal
 from pipelines.cli.main import app
 from pipelines.cli.options import (
     Call,
     command,
     full_ref,
     open_settings,
-    overrides_of,
     progress_bar,
     table,
 )
 from pipelines.config import Settings
 from pipelines.errors import ConfigError
 from pipelines.progress import advance
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def test_home_on_the_command_line_wins_over_set_and_environment(tmp_path: Path) -> None:
@@ -58,17 +49,6 @@ def test_a_bad_assignment_is_named_and_never_echoes_its_value(text: str, what: s
     with pytest.raises(ConfigError, match=what) as caught:
         open_settings(None, None, [text])
     assert "s3cret" not in str(caught.value)
-
-
-def test_a_value_and_a_section_of_the_same_name_are_refused() -> None:
-    with pytest.raises(ConfigError, match="two values"):
-        overrides_of(None, ["world.sample=1", "world.sample.films=2"])
-
-
-def test_a_mapping_of_overrides_is_not_changed() -> None:
-    given = {"runtime": {"threads": 2}}
-    assert overrides_of("x", given) == {"runtime": {"threads": 2, "home": "x"}}
-    assert given == {"runtime": {"threads": 2}}
 
 
 def test_latest_alone_is_the_configured_release() -> None:
@@ -154,24 +134,6 @@ def test_a_log_gets_a_line_with_every_slow_step(
     assert lines == ["answers 3", "answers 20 of 40"]
 
 
-def test_a_progress_bar_on_a_terminal_shows_text_and_counts_on_stderr(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from rich.console import Console
-
-    shown = Terminal()
-    monkeypatch.setattr(
-        _terminal,
-        "console",
-        lambda stderr: Console(file=shown, force_terminal=True, width=80, color_system=None),
-    )
-    with progress_bar("beginning", unit="files"):
-        advance("verifying", 3, 4)
-    assert "verifying" in shown.getvalue()
-    assert "3/4" in shown.getvalue()
-    assert capsys.readouterr().out == ""
-
-
 def test_a_wide_table_keeps_every_character_at_80_columns() -> None:
     from rich.console import Console
 
@@ -183,13 +145,6 @@ def test_a_wide_table_keeps_every_character_at_80_columns() -> None:
     assert max(len(line) for line in lines) <= 80
     assert shown.getvalue().count("x") == 200
     assert "1,000,000" in shown.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(1023, "1023 B"), (1024, "1.0 KiB"), (5 * 1024**4, "5.0 TiB")]
-)
-def test_sizes_change_unit_at_1024(count: int, text: str) -> None:
-    assert _terminal.human_bytes(count) == text
 
 
 def test_config_show_gives_value_and_origin_of_every_setting(

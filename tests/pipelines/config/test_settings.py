@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from pipelines.config import Section, Settings, identity_hash, load_settings
+from pipelines.config import Section, Settings, load_settings
 from pipelines.errors import ConfigError
 
 TOKEN = "s3cr3t-bearer-token"
@@ -220,12 +218,6 @@ def test_the_data_folders_path_is_not_identity() -> None:
     one = load_settings(overrides={"world": {"folder": "/a"}}, environ={})
     two = load_settings(overrides={"world": {"folder": "/b"}}, environ={})
     assert one.identity() == two.identity()
-
-
-@pytest.mark.pipeline
-@given(st.dictionaries(st.text(), st.integers(min_value=-(2**53), max_value=2**53)))
-def test_the_identity_hash_ignores_the_order_of_keys(value: dict[str, int]) -> None:
-    assert identity_hash(value) == identity_hash(dict(reversed(list(value.items()))))
 
 
 def _sections() -> list[type[Section]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from pipelines.contracts import CONTRACTS, PUBLISHED, Contract
+from pipelines.contracts import CONTRACTS, PUBLISHED
 from pipelines.errors import ContractError
 
 RATINGS = {
@@ -69,8 +69,3 @@ def test_a_release_has_no_two_tables_of_one_short_name() -> None:
     for domain in domains:
         own = [c.name for d, c in PUBLISHED.items() if d.startswith(f"{domain}.")]
         assert len({*own, *shared}) == len(own) + len(shared), domain
-
-
-def test_a_contract_is_a_value() -> None:
-    one = CONTRACTS["movies.items"]
-    assert one == Contract(one.name, one.model, one.key, one.order)

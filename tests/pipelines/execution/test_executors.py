@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import psutil
 import pytest
 
 from pipelines.config import EngineSettings, ExecutionSettings, ServingSettings
@@ -57,19 +54,6 @@ class Elsewhere(Squares):
 
     def versions(self) -> Mapping[str, str]:
         return {"the code": str(os.getpid())}
-
-
-class Doomed(Squares):
-    """Ends the process that asks for its versions, unless it is this one."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.driver = os.getpid()
-
-    def versions(self) -> Mapping[str, str]:
-        if os.getpid() != self.driver:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return {}
 
 
 def test_without_ray_the_executor_names_the_extra(monkeypatch):
@@ -123,29 +107,6 @@ class TestRayExecutor(ExecutorContract):
             list(executor.map(Elsewhere(tmp_path), range(7)))
         assert not list(tmp_path.iterdir())
 
-    def test_a_worker_with_another_version_is_refused_with_both_sides(
-        self, executor, tmp_path, monkeypatch
-    ):
-        monkeypatch.setattr("pipelines.__version__", "99.0")
-        with pytest.raises(ConfigError, match=r"understudy is 99.0 here and \d\S+ on a worker"):
-            list(executor.map(Squares(tmp_path), range(7)))
-        assert not list(tmp_path.iterdir())
-
-    def test_a_driver_of_another_instruction_set_is_refused_with_both_sides(
-        self, executor, tmp_path, monkeypatch
-    ):
-        # Its rows would not be those of the workers.
-        monkeypatch.setenv("OPENBLAS_CORETYPE", "SkylakeX")
-        told = "instruction set is native here and portable on a worker"
-        with pytest.raises(ConfigError, match=told):
-            list(executor.map(Squares(tmp_path), range(7)))
-        assert not list(tmp_path.iterdir())
-
-    def test_a_first_worker_that_dies_is_said_before_the_first_part(self, executor, tmp_path):
-        with pytest.raises(EngineError, match="the first worker died"):
-            list(executor.map(Doomed(tmp_path), range(7)))
-        assert not list(tmp_path.iterdir())
-
     def test_a_part_that_no_node_can_hold_is_said_not_waited_for(
         self, executor, tmp_path, monkeypatch
     ):
@@ -168,51 +129,3 @@ class TestRayExecutor(ExecutorContract):
             texts = {a.request.tag: a.text for a in here.submit(iter(requests))}
             assert {request.tag: a.text for request, _, a in rows} == texts
             assert store.stats().answers == 10
-
-
-@pytest.mark.night
-def test_an_address_where_no_cluster_is_is_a_setting_that_is_wrong():
-    pytest.importorskip("ray", reason="the extra `cluster` is not installed")
-    settings = ExecutionSettings(executor="ray", address="127.0.0.1:9")
-    with pytest.raises(ConfigError, match=r"execution.address 127.0.0.1:9"):
-        open_executor(settings)
-
-
-#: A driver with a cluster of its own, on parts that last longer than the test.
-DRIVER = """
-import pathlib, sys, time
-from pipelines.config import ExecutionSettings
-from pipelines.execution import open_executor
-
-class Long:
-    def __call__(self, part):
-        pathlib.Path(sys.argv[1], str(part)).touch()
-        time.sleep(600)
-    def versions(self):
-        return {}
-
-executor = open_executor(ExecutionSettings(executor="ray"))
-try:
-    list(executor.map(Long(), range(4)))
-finally:
-    executor.close()
-"""
-
-
-@pytest.mark.night
-def test_ctrl_c_on_the_driver_leaves_no_process(tmp_path):
-    pytest.importorskip("ray", reason="the extra `cluster` is not installed")
-    script = DRIVER.replace("sys.argv[1]", repr(str(tmp_path)))
-    driver = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 300
-    while not list(tmp_path.iterdir()):
-        assert driver.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    own = psutil.Process(driver.pid).children(recursive=True)
-    assert any("raylet" in process.name() for process in own)
-    driver.send_signal(signal.SIGINT)
-    _, told = driver.communicate(timeout=120)
-    assert b"KeyboardInterrupt" in told
-    assert driver.returncode != 0
-    assert psutil.wait_procs(own, timeout=60)[1] == []

@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
-from support.graphs import movie_triples
 
 from pipelines.config import GraphSettings
 from pipelines.contracts import CONTRACTS
@@ -227,41 +226,6 @@ def movie_world(users, films, rng):
         }
     )
     return {"items": items, "users": people, **interactions(rated)}
-
-
-def test_a_world_whose_splits_come_in_another_order_gives_the_same_graph():
-    tables = movie_world(12, 15, np.random.default_rng(3))
-    shuffled = {
-        name: frame.sample(fraction=1.0, shuffle=True, seed=5) for name, frame in tables.items()
-    }
-    assert_frame_equal(built("movies", shuffled, rows=20), built("movies", tables))
-
-
-def test_the_whole_frame_is_the_batches_together():
-    tables = movie_world(12, 15, np.random.default_rng(4))
-    order = ("items", "interactions", "splits", "users")
-    whole = movie_triples(*(tables[name] for name in order), GraphSettings())
-    assert_frame_equal(whole, built("movies", tables, rows=50))
-    assert set(whole["head_type"]) == {
-        "User", "Movie", "Genre", "Director", "Actor", "Rating", "ReleaseYear", "Occupation", "Age"
-    }  # fmt: skip
-
-
-def test_ratings_on_two_scales_meet_on_one():
-    """4.5 of 0.5-5 is 4.56 of 5 and 2 of 1-10 is 1.44 of 5: a five liked, a one disliked."""
-    tables = movie_world(2, 2, np.random.default_rng(0)) | interactions(
-        [("ml-user:0", "ml:0", 4.5, "train"), ("ml-user:0", "ml:1", 2.0, "train")]
-    )
-    scales = pl.Series("scale", ["0.5-5", "1-10"])
-    graph = built("movies", tables | {"interactions": tables["interactions"].with_columns(scales)})
-    assert edges(graph, "liked") == {("ml-user:0", "ml:0")}
-    assert edges(graph, "disliked") == {("ml-user:0", "ml:1")}
-    assert edges(graph, "given-to") == {
-        ("rating:ml-user:0:5", "ml:0"), ("rating:ml-user:0:1", "ml:1")
-    }  # fmt: skip
-    odd = tables["interactions"].with_columns(scale=pl.lit("stars"))
-    with pytest.raises(ConfigError, match="unknown rating scale: stars"):
-        built("movies", tables | {"interactions": odd})
 
 
 def test_no_training_interaction_is_an_error():

@@ -11,20 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.config import GraphSettings
 from pipelines.errors import ContractError
 from pipelines.graph import GraphMemory, Neighbours
 from pipelines.graph import _search as search
 from tests.pipelines.graph.test_graph_memory import (
-    RATED,
-    RATED_BY_USER,
     RATINGS,
-    films,
-    graph,
-    paths,
     random_world,
     small,
-    vectors,
 )
 
 
@@ -154,21 +147,6 @@ def test_user_similarity_is_worked_out_by_hand():
     """s(u:1, 2) = 8/10 and s(u:1, 3) = 4/10, as in the scores; film 4 has no edge."""
     found = small().user_similarity(["u:1", "u:1", "u:1", None], ["m:2", "m:3", "m:4", "m:2"])
     assert found.tolist() == [0.8, 0.4, 0.0, 0.0]
-
-
-def test_ties_items_without_edges_and_without_vectors_are_those_of_one_query():
-    edges = [(f"u:{u}", "rated", f"m:{m}") for u in (1, 2) for m in range(1, 7)]
-    some = vectors(m1=[1.0, 0.0], m2=[0.6, 0.8], m8=[-1.0, 0.0])
-    for embeddings in (None, some):
-        for chosen in (GraphSettings(), GraphSettings(alpha=1.0), GraphSettings(alpha=0.0)):
-            memory = GraphMemory.from_tables(
-                graph(*edges), films(8), embeddings=embeddings, settings=chosen,
-                paths=paths(RATED, RATED_BY_USER), users=["lonely"],
-            )  # fmt: skip
-            queries = list(product([None, "u:1", "lonely"], (f"m:{n}" for n in range(1, 9))))
-            users, items = [u for u, _ in queries], [i for _, i in queries]
-            found = memory.retrieve_many(users, items, k=3)
-            assert rows(found) == one_by_one([memory] * len(items), users, items, 3)
 
 
 def test_no_queries_have_no_answers():

@@ -61,16 +61,6 @@ def test_only_paths_that_come_back_as_they_went_are_symmetric():
     assert [n for n, path in by_name.items() if not path.symmetric] == ["Movie-User-Rating-Movie"]
 
 
-def test_a_half_and_the_whole_give_the_same_path():
-    half, whole = parsed(
-        {"name": "a", "half": ["rated-by", "has-age"]},
-        {"name": "b", "path": ["rated-by", "has-age", "has-users", "rated"]},
-    ).items
-    assert half.steps == whole.steps
-    assert half.symmetric
-    assert whole.symmetric
-
-
 def test_a_path_that_is_not_symmetric_is_cut_in_the_middle():
     (path,) = parsed({"name": "a", "path": ["rated-by", "gives-rating", "given-to"]}).items
     assert [step.relation for step in path.left] == ["rated-by"]
@@ -106,11 +96,6 @@ def test_longer_paths_can_be_left_out():
 def test_a_wrong_path_is_refused_saying_where(line, message):
     with pytest.raises(ConfigError, match=message):
         parsed(line)
-
-
-def test_a_path_of_one_relation_is_refused():
-    with pytest.raises(ConfigError, match="the shortest path has two"):
-        parsed({"name": "x", "path": ["also-bought"]}, domain="books")
 
 
 def test_walks_of_a_user_path_must_meet_at_one_type():

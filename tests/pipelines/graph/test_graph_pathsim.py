@@ -11,13 +11,9 @@ from pipelines.graph import (
     GraphIndex,
     MetaPaths,
     PathSim,
-    half_matrix,
     load_metapaths,
     load_schema,
-    round_trips,
 )
-from pipelines.graph import _pathsim as kernels
-from pipelines.graph._schema import parse_metapaths
 
 COLUMNS = ["head", "head_type", "relation", "tail", "tail_type"]
 MOVIES = load_metapaths("movies")
@@ -78,21 +74,6 @@ def test_counts_of_several_paths_are_summed_before_the_ratio():
     np.testing.assert_allclose(every(sim), expected, rtol=1e-15)
 
 
-def test_a_path_through_two_users_counts_pairs_of_them():
-    """Users 1 and 2 are artists, 3 is not; A rated by 1 and 2, B by 2 and 3. Raters by
-    occupation: A 2 0, B 1 1. M: AA 4, BB 2, AB 2, so s(A,B) = 4/6. The four paths from A to
-    itself are the ordered pairs of its two artists.
-    """
-    graph = triples(
-        "movies",
-        User_rated=[("1", "A"), ("2", "A"), ("2", "B"), ("3", "B")],
-        User_has_occupation=[("1", "artist"), ("2", "artist"), ("3", "baker")],
-    )
-    sim = PathSim(GraphIndex.from_triples(graph, "movies"), chosen("Movie-Occupation-Movie"))
-    assert sim.counts(np.arange(2)).tolist() == [[4, 2], [2, 2]]
-    assert every(sim)[0, 1] == pytest.approx(2 / 3)
-
-
 def test_similarity_of_a_user_and_an_item_by_the_same_counts():
     """User 1 rated A and B. To users 1, 2 over films: 2 2 (back to itself 8); to g, h: 2 1 (5).
     To A: 2+2 by users, 2+1 by genres = 7; B: 4+2 = 6; C: 2+1 = 3. Items back to themselves:
@@ -104,37 +85,6 @@ def test_similarity_of_a_user_and_an_item_by_the_same_counts():
     found = sim.user_similarity(index.code("User", "1"))
     np.testing.assert_allclose(found, [14 / 17, 3 / 4, 2 / 5], rtol=1e-15)
     assert [path.name for path in sim.user_paths] == [path.name for path in paths.users]
-
-
-def test_people_of_the_same_occupation_join_a_user_to_films_it_never_rated():
-    """1 and 2 are artists, only 2 rated A, only 3 (a baker) B. U[1] = 1 0; W: A 1 0, B 0 1.
-    s(1,A) = 2·1/(1+1) = 1 and s(1,B) = 0.
-    """
-    graph = triples(
-        "movies",
-        User_rated=[("2", "A"), ("3", "B")],
-        User_has_occupation=[("1", "artist"), ("2", "artist"), ("3", "baker")],
-    )
-    index = GraphIndex.from_triples(graph, "movies")
-    sim = PathSim(index, chosen("User-Occupation-Movie"))
-    assert sim.user_similarity(index.code("User", "1")).tolist() == [1.0, 0.0]
-
-
-def test_rating_nodes_of_one_user_join_what_that_user_rated_alike():
-    """1 gave A and B a 4, 2 gave A a 4 and B a 1. Same rating: AA 2, BB 2, AB 1, s = 2/4. The
-    path over users and ratings counts who rated both: AB 2, as Movie-User-Movie Rate.
-    """
-    graph = triples(
-        "movies",
-        User_rated=[("1", "A"), ("1", "B"), ("2", "A"), ("2", "B")],
-        User_gives_rating=[("1", "1:4"), ("2", "2:4"), ("2", "2:1")],
-        Rating_given_to=[("1:4", "A"), ("1:4", "B"), ("2:4", "A"), ("2:1", "B")],
-    )
-    index = GraphIndex.from_triples(graph, "movies")
-    alike = PathSim(index, chosen("Movie-Rating-Movie"))
-    assert alike.counts(np.arange(2)).tolist() == [[2, 1], [1, 2]]
-    both = PathSim(index, chosen("Movie-User-Rating-Movie"))
-    assert both.counts(np.arange(2)).tolist() == [[2, 2], [2, 2]]
 
 
 def test_a_path_that_does_not_come_back_enters_as_the_formula_has_it():
@@ -151,29 +101,6 @@ def test_a_path_that_does_not_come_back_enters_as_the_formula_has_it():
     assert every(PathSim(index, chosen("Movie-User-Rating-Movie"))).tolist() == [[1, 2], [0, 0]]
 
 
-def test_paths_with_equal_counts_are_multiplied_once_but_counted_each():
-    graph = triples(
-        "movies",
-        User_rated=[("1", "A"), ("1", "B")],
-        User_viewed=[("1", "A"), ("1", "B")],
-    )
-    sim = PathSim(GraphIndex.from_triples(graph, "movies"), MOVIES)
-    assert [path.name for path in sim.paths] == ["Movie-User-Movie Rate", "Movie-User-Movie Viewed"]
-    assert len(sim.groups) == 1
-    assert sim.counts(np.arange(2)).tolist() == [[2, 2], [2, 2]]
-
-
-def test_sparse_and_dense_products_count_the_same(monkeypatch):
-    index = GraphIndex.from_triples(world(np.random.default_rng(1)), "movies")
-    found = []
-    for gain in (0, 10**9):
-        monkeypatch.setattr(kernels, "_DENSE_GAIN", gain)
-        sim = PathSim(index, MOVIES)
-        assert {group.dense for group in sim.groups} == {gain > 0}
-        found.append(sim.counts(np.arange(sim.items)))
-    np.testing.assert_array_equal(*found)
-
-
 def test_the_index_numbers_ids_in_ascending_order_and_names_unknown_ones():
     index = GraphIndex.from_triples(SMALL, "movies", nodes={"Movie": ["D", "0"]})
     assert index.ids("Movie").to_list() == ["0", "A", "B", "C", "D"]
@@ -187,14 +114,6 @@ def test_the_index_numbers_ids_in_ascending_order_and_names_unknown_ones():
     assert index.count("Actor") == 0
     with pytest.raises(ContractError, match=r"no triple fits the schema of books"):
         GraphIndex.from_triples(SMALL, "books")
-
-
-def test_a_scan_and_a_doubled_triple_give_the_same_index():
-    index = GraphIndex.from_triples(pl.concat([SMALL, SMALL]).lazy(), "movies")
-    once = GraphIndex.from_triples(SMALL, "movies")
-    for kind, relation in (("User", "rated"), ("Genre", "contains")):
-        a, b = index.adjacency(kind, relation), once.adjacency(kind, relation)
-        np.testing.assert_array_equal(a.toarray(), b.toarray())
 
 
 # --- against counting one by one -----------------------------------------------------------
@@ -305,34 +224,3 @@ def test_an_item_is_wholly_similar_to_itself_and_similarity_is_mutual_and_bounde
         own = sim.user_similarity(user)
         assert own.min() >= 0
         assert own.max() <= 1 + 1e-12
-
-
-@pytest.mark.pipeline
-@settings(max_examples=60, deadline=None)
-@given(rated=edges, genres=edges, order=st.permutations(range(6)))
-def test_names_do_not_matter(rated, genres, order):
-    plain = PathSim(GraphIndex.from_triples(random_graph(rated, genres), "movies"), MOVIES)
-
-    def other(name):
-        return f"x{order[int(name[1:])]}"
-
-    renamed = PathSim(GraphIndex.from_triples(random_graph(rated, genres, other), "movies"), MOVIES)
-    place = [renamed.index.code("Movie", other(name)) for name in plain.index.ids("Movie")]
-    np.testing.assert_array_equal(every(plain), every(renamed)[np.ix_(place, place)])
-
-
-@settings(max_examples=40, deadline=None)
-@given(rated=edges, genres=edges)
-def test_round_trips_are_the_diagonal_of_the_product(rated, genres):
-    index = GraphIndex.from_triples(random_graph(rated, genres), "movies")
-    for path in MOVIES.items:
-        left, right = half_matrix(index, path), half_matrix(index, path, "right")
-        np.testing.assert_array_equal(round_trips(index, path), np.diag((left @ right.T).toarray()))
-
-
-def test_a_new_path_is_one_line():
-    line = {"name": "Movie-User-Genre", "half": ["rated-by", "rated"]}
-    paths = parse_metapaths(load_schema("movies"), {"items": [line]})
-    sim = PathSim(GraphIndex.from_triples(SMALL, "movies"), paths)
-    # W = films × films that share raters, as in the first test: 2 2 1 / 2 2 1 / 1 1 1.
-    assert sim.counts(np.array([2])).tolist() == [[5, 5, 3]]

@@ -82,21 +82,6 @@ def test_any_title_can_be_drawn(title):
     assert len(image) < 80_000
 
 
-def test_an_item_nobody_knows_anything_about_has_a_picture_too():
-    triples, items = world()
-    memory = GraphMemory.from_tables(triples, items)
-    assert memory.retrieve(None, "ml:14") == []
-    assert neighbourhood_picture(memory, "ml:14").startswith(b"\x89PNG")
-
-
-def test_the_same_query_gives_the_same_bytes():
-    triples, items = world()
-    images = {
-        neighbourhood_picture(GraphMemory.from_tables(triples, items), "ml:2") for _ in range(2)
-    }
-    assert len(images) == 1
-
-
 def test_an_unknown_item_is_named():
     triples, items = world()
     with pytest.raises(ContractError, match="no item 'ml:99'"):
@@ -111,11 +96,3 @@ def test_the_sample_item_is_the_one_with_the_most_raters_and_then_the_lower_id()
     items = pl.DataFrame({"item_id": ["ml:9", "ml:10", "ml:2"]})
     assert sample_item(triples, items) == "ml:10"
     assert sample_item(triples.filter(relation="belongs-to"), items) == "ml:10"
-
-
-def test_no_global_state_of_the_plotting_library_is_left():
-    import matplotlib.pyplot as plt
-
-    triples, items = world()
-    neighbourhood_picture(GraphMemory.from_tables(triples, items), "ml:1")
-    assert plt.get_fignums() == []

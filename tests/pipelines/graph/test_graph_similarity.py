@@ -9,8 +9,6 @@ from pipelines.config import GraphSettings
 from pipelines.contracts import CONTRACTS
 from pipelines.errors import ConfigError, ContractError
 from pipelines.graph import GraphIndex, MetaPaths, PathSim, item_similarity, load_metapaths
-from pipelines.graph import _similarity as bulk
-from pipelines.progress import listening
 from pipelines.seeding import hash_text
 
 COLUMNS = ["head", "head_type", "relation", "tail", "tail_type"]
@@ -87,13 +85,6 @@ def test_an_item_without_edges_has_neighbours_by_its_embedding_alone_and_says_so
     assert of_a["basis"].to_list() == ["paths", "paths", "embedding"]
 
 
-def test_an_item_with_neither_edges_nor_an_embedding_has_no_rows():
-    two = graph([("1", "A"), ("2", "B")])
-    assert table(two, paths=TWO).height == 0
-    assert set(table(SMALL, None)["item_id"]) == {"A", "B", "C"}
-    assert table(SMALL, None)["cosine"].null_count() == 6
-
-
 def test_ties_go_to_the_smaller_id_and_ranks_are_cut_at_top_k():
     """Every pair shares one user and nothing else, so all score the same."""
     alike = graph([("1", name) for name in "EBADC"])
@@ -161,45 +152,6 @@ def test_the_order_of_rows_does_not_change_the_result():
     shuffled = [f.sample(fraction=1.0, shuffle=True, seed=1) for f in (triples, embeddings)]
     assert_frame_equal(table(*shuffled), table(triples, embeddings))
     assert_frame_equal(table(triples.lazy(), embeddings), table(triples, embeddings))
-
-
-def test_the_longest_path_is_a_setting():
-    """A and B share a rater's occupation (four steps) and nothing else: 1 artist each."""
-    apart = graph([("1", "A"), ("2", "B")])
-    jobs = pl.DataFrame(
-        [(u, "User", "has-occupation", "artist", "Occupation") for u in "12"],
-        schema=COLUMNS,
-        orient="row",
-    )
-    found = table(pl.concat([apart, jobs]))
-    assert found["paths"].to_list() == [["Movie-Occupation-Movie"]] * 2
-    # Back to itself: by ratings 1 and by the artist 1, so s = 2·1/(2+2).
-    assert found["pathsim"].to_list() == [0.5, 0.5]
-
-
-def test_progress_counts_items_up_to_all_of_them():
-    seen = []
-    for threads in (1, 2):
-        with listening(lambda _, done, total: seen.append((done, total))):
-            frames = list(item_similarity(SMALL, None, GraphSettings(), block=2, threads=threads))
-        assert len(frames) == 2
-    assert seen == [(2, 3), (3, 3)] * 2
-
-
-def test_blocks_shrink_as_the_catalogue_grows():
-    """A block is 128 MiB at most, whatever the catalogue, until one row alone needs more."""
-
-    class Catalogue:
-        groups = ((),) * 8
-
-    job = bulk.ItemScores(Catalogue(), None, GraphSettings())
-    for Catalogue.items in (100, 10_000, 100_000, 1_000_000):
-        rows = job.rows_that_fit(bulk._BLOCK_BYTES)
-        assert 1 <= rows <= bulk._BLOCK_ROWS
-        # The arrays of a workspace: nine doubles and a sum, one float, two masks.
-        assert rows * Catalogue.items * (8 * 10 + 4 + 2) <= bulk._BLOCK_BYTES
-    Catalogue.items = 10_000_000
-    assert job.rows_that_fit(bulk._BLOCK_BYTES) == 1
 
 
 def test_bad_input_is_refused():

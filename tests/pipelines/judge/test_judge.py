@@ -73,17 +73,6 @@ def test_every_rater_and_a_random_control_answer_every_case() -> None:
         assert 1 <= case.replies[-1].rating <= 10
 
 
-def test_the_control_draws_every_rating() -> None:
-    drawn = draw_cases({"x": _scores(5)}, PEOPLE, ITEMS, count=12, seed=3)
-    assert len({c.replies[-1].rating for c in drawn}) >= 4
-
-
-def test_the_same_seed_asks_the_same() -> None:
-    again = [draw_cases({"x": _scores(5)}, PEOPLE, ITEMS, count=4, seed=7) for _ in range(2)]
-    assert again[0] == again[1]
-    assert again[0] != draw_cases({"x": _scores(5)}, PEOPLE, ITEMS, count=4, seed=8)
-
-
 def test_failed_answers_are_not_asked_about() -> None:
     scores = {"x": _scores(5, failed=10), "y": _scores(6)}
     assert len(draw_cases(scores, PEOPLE, ITEMS, count=2)) == 2
@@ -198,15 +187,3 @@ def test_the_command_scores_what_it_exported(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "5.00" in result.output
     assert "not measurable" in result.output
-
-
-@pytest.mark.parametrize(("judges", "says"), [(1, "Wrote 1 questionnaire to"), (2, "Wrote 2 q")])
-def test_count_of_questionnaires_is_grammatical(judges: int, says: str, tmp_path: Path) -> None:
-    from support import small_release
-
-    small_release.build(tmp_path / "home")
-    out = tmp_path / "out"
-    words = ["judge", "export", "--home", str(tmp_path / "home"), "--out", str(out)]
-    result = CliRunner().invoke(app, [*words, "--judges", str(judges), "--n", "2"])
-    assert result.exit_code == 0, result.output
-    assert result.stdout.startswith(says)

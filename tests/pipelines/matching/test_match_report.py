@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 from support.hundred_k import hundred_k_tables
 
 from pipelines.config import MatchingSettings
-from pipelines.errors import ContractError, SourceError
+from pipelines.errors import SourceError
 from pipelines.llm.engines.scripted import ScriptedEngine
 from pipelines.matching import (
     BIG_FIVE,
@@ -74,12 +73,6 @@ def test_figures_are_those_of_the_confusion(history: History) -> None:
     assert row["difference"].value == pytest.approx(1 / 6)
 
 
-def test_people_without_a_value_are_left_out(history: History) -> None:
-    rows = attribute_study(history, personas_of(["18-24", None, None]), {}).rows
-    assert [(r.labels["attribute"], r.n) for r in rows] == [("age_band", 1)] * 3
-    assert attribute_study(history, personas_of([None]), {}).rows == []
-
-
 def test_a_report_without_a_model_says_what_is_assumed(history: History, world) -> None:
     settings = MatchingSettings(users=6, items=6, subset_size=4, others=4)
     matcher = StatisticalMatcher(settings)
@@ -134,15 +127,6 @@ def test_the_constant_median_stands_beside_a_model(tmp_path: Path) -> None:
     assert 0 <= rows[0].errors["mean"].value <= 1
 
 
-def test_without_a_model_no_personality_is_invented(tmp_path: Path) -> None:
-    path = write(tmp_path)
-    _, rows = personality_report(path, pl.DataFrame(), StatisticalMatcher(), MatchingSettings())
-    assert [(r.predictor, r.errors is None) for r in rows] == [
-        ("statistical", True),
-        ("median", False),
-    ]
-
-
 def test_broken_personality_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"can't be read .*personality-data.csv"):
         read_personality(tmp_path / "personality-data.csv")
@@ -153,17 +137,6 @@ def test_broken_personality_files_are_named(tmp_path: Path) -> None:
     high = ROWS.replace("7.0, 4.0", "7.5, 4.0", 1)
     with pytest.raises(SourceError, match=r"openness is '7.5'.*line 3.*number from 1 to 7"):
         read_personality(write(tmp_path, high))
-
-
-def test_ratings_beside_the_file_are_needed_for_a_model(tmp_path: Path) -> None:
-    path, settings = write(tmp_path), MatchingSettings(users=2)
-    model = ModelMatcher(ScriptedEngine(), settings)
-    with pytest.raises(SourceError, match=r"ratings.csv"):
-        personality_report(path, small_world()["items"], model, settings)
-    ratings(tmp_path)
-    foreign = small_world()["items"].with_columns(item_id=pl.format("x:{}", "title"))
-    with pytest.raises(ContractError, match=r"has rated a film of the release.*ratings.csv"):
-        personality_report(path, foreign, model, settings)
 
 
 @pytest.fixture(scope="module")
@@ -187,23 +160,3 @@ def test_baselines_of_ml_100k_are_the_known_ones(hundred_k) -> None:
     for name in ("age_band", "occupation"):
         assert rows[name, "statistical"]["f1"].low > rows[name, "majority"]["f1"].high
         assert rows[name, "statistical"]["accuracy"].value > rows[name, "prior"]["accuracy"].value
-
-
-@pytest.mark.shared_data
-def test_held_out_ratings_of_ml_100k_change_no_trait(hundred_k, repository: Path) -> None:
-    from support.hundred_k import traits_by_dbt
-
-    held = hundred_k["splits"].filter(pl.col("split") != "train").select("user_id", "item_id")
-    marked = hundred_k["interactions"].join(
-        held.with_columns(held=pl.lit(value=True)),
-        on=["user_id", "item_id"],
-        how="left",
-        maintain_order="left",
-    )
-    changed = marked.with_columns(
-        rating=pl.when("held").then(6.0 - pl.col("rating")).otherwise("rating")
-    ).drop("held")
-    traits = traits_by_dbt(repository, changed, hundred_k["splits"], hundred_k["items"])
-    before = hundred_k["training_traits"]
-    assert traits.sort("user_id").equals(before.sort("user_id"))
-    assert np.all(before["activity"].to_numpy() > 0)

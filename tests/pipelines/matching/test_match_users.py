@@ -120,19 +120,6 @@ def test_personas_keep_their_numbers_whoever_else_is_matched(world) -> None:
         assert both[column].to_list() == both[f"{column}_many"].to_list(), column
 
 
-def test_a_user_with_one_training_rating_is_matched(world) -> None:
-    one = world["splits"].with_columns(
-        first=pl.int_range(pl.len()).over("user_id") == 0
-    ).with_columns(
-        split=pl.when((pl.col("user_id") == "ml-user:2") & ~pl.col("first"))
-        .then(pl.lit("test"))
-        .otherwise(pl.when(pl.col("first")).then(pl.lit("train")).otherwise("split"))
-    ).drop("first")  # fmt: skip
-    found = matched({**world, "splits": one}, users=["ml-user:2"])
-    assert found.personas["history"].to_list() == [1]
-    assert found.personas["candidates"].to_list() == [5]
-
-
 def test_a_user_without_history_is_named(world) -> None:
     nobody = world["splits"].with_columns(
         split=pl.when(pl.col("user_id") == "ml-user:2").then(pl.lit("test")).otherwise("split")
@@ -157,11 +144,6 @@ def test_no_training_rows_and_unknown_items_are_named(world) -> None:
         matched({**world, "splits": held})
     with pytest.raises(ContractError, match=r"items that are not in `items`: movies.interactions"):
         matched({**world, "items": world["items"].head(3)})
-
-
-def test_users_without_traits_are_named(world) -> None:
-    with pytest.raises(ContractError, match=r"8 users have no traits.*movies.training_traits"):
-        matched({**world, "training_traits": world["training_traits"].head(0)})
 
 
 def test_every_mapped_occupation_is_one_of_the_21() -> None:

@@ -19,16 +19,13 @@ from pipelines.llm.engines.tokens import load_tokenizer
 from pipelines.matching import (
     BIG_FIVE,
     History,
-    Lists,
     Matcher,
     ModelMatcher,
     StatisticalMatcher,
-    Trials,
     match_users,
     open_matcher,
 )
 from pipelines.matching.testing import MatcherContract, small_world
-from pipelines.seams import MATCHERS
 
 FOREIGN = '''
 from pipelines.matching import StatisticalMatcher
@@ -92,10 +89,6 @@ def test_a_real_model_fills_every_attribute_and_a_rerun_asks_nothing(
     assert found.personas["score"].is_between(-9, 9).all()
     # Summary, candidate, and the ratings of one own and two other lists.
     assert found.personas["answer_keys"].list.len().to_list() == [5]
-
-
-def test_every_registered_matcher_is_tested_above() -> None:
-    assert set(MATCHERS) == {"statistical", "model"}
 
 
 def scripted(history, world, rule=None, *, store=None, **changes):
@@ -207,27 +200,6 @@ def test_a_plug_in_with_too_few_candidates_is_named(history, world) -> None:
         match_users(history, world["training_traits"], Lazy(settings), settings)
 
 
-def test_a_plug_in_with_other_columns_or_shapes_is_named(history, world) -> None:
-    class Wrong(StatisticalMatcher):
-        name = "wrong"
-
-        def candidates(self, users, lists, tastes, count):
-            return super().candidates(users, lists, tastes, count).drop("openness")
-
-    class Short(StatisticalMatcher):
-        name = "short"
-
-        def rate(self, users, candidates, trials, tastes):
-            rated = super().rate(users, candidates, trials, tastes)
-            return replace(rated, expected=rated.expected[:, 1:])
-
-    settings = MatcherContract.settings
-    with pytest.raises(ContractError, match=r"candidates returned columns .* matcher wrong"):
-        match_users(history, world["training_traits"], Wrong(settings), settings)
-    with pytest.raises(ContractError, match=r"ratings of shape \(12, 4\): matcher short"):
-        match_users(history, world["training_traits"], Short(settings), settings)
-
-
 def test_attributes_are_fitted_on_other_people_only() -> None:
     tables = small_world()
     tables.pop("training_traits")
@@ -242,25 +214,6 @@ def test_attributes_are_fitted_on_other_people_only() -> None:
     before, after = (m.posterior(users, lists) for m in (one, other))
     for name in before:
         assert before[name].tolist() == after[name].tolist()
-
-
-def test_a_liked_item_twice_as_likely_gives_seven() -> None:
-    # P(i|a) = 0.02, P(i) = 0.01, one attribute, one liked item: 1 + 9 sigmoid(ln 2) = 7.
-    tables = small_world(users=10)
-    tables.pop("training_traits")
-    history = History.read("movies", **tables)
-    matcher = StatisticalMatcher(MatchingSettings()).fit(history)
-    (age,) = [a for a in matcher._attributes if a.name == "age_band"]
-    ratios = np.full((7, history.items.height), np.log(0.02 / 0.01))
-    matcher._attributes = [replace(age, ratios=[ratios] * len(age.ratios))]
-    row = int(np.flatnonzero(history.opinion > 0)[0])
-    lists = Lists(np.array([0, 1]), np.array([row]))
-    trials = Trials(lists, np.array([[0]]), np.zeros((1, 0), np.int64))
-    candidate = pl.DataFrame(
-        {"user": [0], "candidate": [0], "age_band": ["18-24"], "status": ["ok"]}
-    )
-    rated = matcher.rate(np.array([0]), candidate, trials, [])
-    assert rated.expected.tolist() == [[pytest.approx(7.0)]]
 
 
 def test_kinds_of_people_are_told_apart_where_their_items_differ(history, world) -> None:

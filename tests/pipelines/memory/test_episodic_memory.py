@@ -64,11 +64,6 @@ def test_ties_go_to_the_newer_entry():
     assert found.entries.tolist() == [3, 1, 2, 0]
 
 
-def test_five_entries_are_recalled_by_default():
-    (found,) = recall_many([memory(*[0] * 9)], [ITEMS[:1]])
-    assert found.entries.tolist() == [8, 7, 6, 5, 4]
-
-
 def test_an_agent_recalls_the_same_alone_and_among_others():
     rng = np.random.default_rng(3)
     memories = [memory(*rng.integers(0, 4, size=n)) for n in (9, 1, 30, 4)]
@@ -105,15 +100,6 @@ def test_texts_are_encoded_once():
     assert np.allclose(vectors(["90", "180"]), [[0, 1], [-1, 0]], atol=1e-6)
     assert encoder.asked == ["0", "90", "180"]
     assert vectors.encoded == 3
-
-
-def test_vectors_used_longest_ago_are_dropped():
-    encoder = Angles()
-    vectors = TextVectors(encoder, size=2)
-    for texts in (["0", "90"], ["0"], ["180"], ["0"], ["90"]):
-        vectors(texts)
-    assert encoder.asked == ["0", "90", "180", "90"]
-    assert np.allclose(vectors(["1", "2", "3"])[:, 0], np.cos(np.radians([1, 2, 3])))
 
 
 def embeddings(model: str = "angles", **by_item: list[float]) -> pl.DataFrame:

@@ -8,8 +8,6 @@ import numpy as np
 import orjson
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pipelines.config import PersonaSettings
 from pipelines.contracts import CONTRACTS
@@ -132,30 +130,6 @@ def test_imported_and_generated_personas_stand_in_one_table_that_its_readers_tak
     assert cast.genders[-1] == 0
     lines = persona_lines(both.row(2, named=True))
     assert lines == ["somebody (persona:imported:0000000)", TEXT]
-
-
-@pytest.mark.pipeline
-@settings(max_examples=50, deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.text(min_size=1, max_size=60), st.text(max_size=20), st.text(max_size=20)),
-        min_size=1,
-        max_size=5,
-    )
-)
-def test_whatever_a_file_says_the_rows_keep_the_contract(rows: list[tuple[str, str, str]]) -> None:
-    frame = raw(
-        *(
-            {"text": TEXT + text, "name": name, "age": other, "gender": other, "job": name,
-             "attributes": orjson.dumps({"a": name}).decode()}
-            for text, name, other in rows
-            if not any(0xD800 <= ord(c) < 0xE000 for c in text + name + other)
-        )
-    )  # fmt: skip
-    if frame.is_empty():
-        return
-    found = CONTRACTS["movies.personas"].validate(imported(frame))
-    assert not found["description"].str.contains(r"[\p{Cc}{}\x{200B}-\x{200F}]").any()
 
 
 # -- tastes of shoppers --------------------------------------------------------------------

@@ -20,7 +20,7 @@ from pipelines.personas import (
     read_lists,
     sample_attributes,
 )
-from pipelines.personas._joint import TRAIT_SHARES, Copula, Tables, filled, ordinal, rake
+from pipelines.personas._joint import TRAIT_SHARES, filled
 from pipelines.warehouse import TIER_ENDS
 
 DATA = Path(str(files("pipelines.personas") / "data"))
@@ -110,53 +110,6 @@ def test_signs_by_gender_follow_from_ml_100k(benchmark, shared_data):
     assert dict(clear.select("genre", pl.col("difference").sign()).iter_rows()) == SIGNS
 
 
-def test_ordinal_shift_ignores_who_has_an_opinion():
-    # Women have more opinions of both kinds; the difference of men is towards liking.
-    women, men = np.array([40.0, 30, 30]), np.array([25.0, 50, 25])
-    margin, half = np.array([0.05, 0.55, 0.4]), np.full(2, 0.5)
-    table = np.stack([women, men], axis=1)
-    assert rake(table, margin, half)[2, 1] < 0.2 < ordinal(table, margin, half)[2, 1]
-    assert ordinal(table, margin, half).sum(axis=1) == pytest.approx(margin)
-
-
-def test_planted_dependence_is_recovered():
-    # Two traits that go together; three of seven women are generous, two of seven men.
-    levels = [("harsh", "narrow"), ("average", "average"), ("generous", "wide")]
-    both = {(a, b): 300.0 if (a, b) in levels else 50.0 for a, _ in levels for _, b in levels}
-    by_gender = {
-        ("harsh", "female"): 200.0, ("average", "female"): 200.0, ("generous", "female"): 300.0,
-        ("harsh", "male"): 300.0, ("average", "male"): 200.0, ("generous", "male"): 200.0,
-    }  # fmt: skip
-    tables = Tables(
-        {
-            ("leniency", "manner"): both,
-            ("leniency", "gender"): by_gender,
-            ("leniency", "age"): {(a, "0-100"): 100.0 for a, _ in levels},
-        }
-    )
-    margins = np.full((2, 3), 1 / 3)
-    copula = Copula.fit(tables, ["leniency", "manner"], margins, np.full((2, 60), 1 / 120))
-    latent = np.random.default_rng(3).standard_normal((60_000, 4))
-    male = np.arange(60_000) % 2 == 1
-    drawn, _ = copula.levels(latent, male, np.full(60_000, 40))
-    women = drawn[~male, 0]
-    assert np.bincount(women) / len(women) == pytest.approx([0.286, 1 / 3, 0.381], abs=0.04)
-    table = np.zeros((3, 3))
-    np.add.at(table, (drawn[:, 0], drawn[:, 1]), 1 / len(drawn))
-    wanted = np.full((3, 3), 50 / 1200) + np.eye(3) * 250 / 1200
-    assert 0.5 * np.abs(table - wanted).sum() < 0.06
-    assert copula.backed_off == ("manner by gender: independent, not published",
-                                 "manner by age: independent, not published")  # fmt: skip
-
-
-def test_raking_keeps_the_odds_ratio():
-    table = np.array([[40.0, 10], [20, 30]])
-    out = rake(table, np.array([0.2, 0.8]), np.array([0.7, 0.3]))
-    assert out.sum(axis=1) == pytest.approx([0.2, 0.8])
-    assert out.sum(axis=0) == pytest.approx([0.7, 0.3])
-    assert out[0, 0] * out[1, 1] / (out[0, 1] * out[1, 0]) == pytest.approx(6.0)
-
-
 def test_empty_cells_are_filled_as_if_independent_and_stay_below_the_minimum():
     out = filled(np.array([[60.0, np.nan], [40, 20]]))
     # Independence would say 30; a cell of 20 people or more would have been published.
@@ -178,18 +131,6 @@ def test_a_domain_without_tables_has_independent_opinions():
         a=pl.col("likes").list.contains("Mystery"), b=pl.col("likes").list.contains("History")
     ).cast(pl.Float64)
     assert abs(liked.select(pl.corr("a", "b")).item()) < 0.03
-
-
-def test_lists_without_joint_tables_of_genres_still_work(tmp_path):
-    folder = Path(shutil.copytree(DATA, tmp_path / "lists"))
-    (folder / "joint" / "movies.csv").unlink()
-    lists = read_lists(folder)
-    people = sample_attributes(1, "c", np.arange(500), lists)
-    assert people["likes"].list.len().min() >= 1
-    assert joint_distances(people, lists)["first"].unique().sort().to_list() == [
-        "career",
-        "status",
-    ]
 
 
 def test_a_genre_that_no_table_has_is_independent_and_listed(tmp_path):

@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from support.llm_server import LlmServer
 
 from pipelines.config import PersonaSettings, Settings
 from pipelines.contracts import CONTRACTS
-from pipelines.errors import AnswerError, ConfigError, EngineError
-from pipelines.llm.answers import AnswerStore
-from pipelines.llm.engines import Answer, Engine, Request, Sampling, load_engine
+from pipelines.errors import AnswerError, ConfigError
+from pipelines.llm.engines import Answer, Engine, Request, load_engine
 from pipelines.llm.engines.scripted import ScriptedEngine, draw_reply
 from pipelines.llm.grammars import DOMAINS, TextLimits, Vocabulary
 from pipelines.personas import (
@@ -31,7 +29,6 @@ from pipelines.personas import (
     sample_attributes,
 )
 from pipelines.personas._gates import FAULTS, TextGates
-from pipelines.personas._slots import slots_grammar
 from pipelines.personas.testing import WriterContract
 from pipelines.prompts import persona_prompt_digest
 
@@ -158,27 +155,6 @@ def test_a_shoppers_tastes_are_asked_for_in_words(genres: str) -> None:
     assert "material:" not in user
 
 
-@pytest.mark.parametrize("genres", ["sampled", "model"])
-def test_requests_state_the_rows_traits_of_rating(genres: str) -> None:
-    rows = attributes(1).drop("leniency", "manner", "activity", "conformity")
-    stated = rows.with_columns(
-        leniency=pl.lit("harsh"),
-        manner=pl.lit("wide"),
-        activity=pl.lit("low"),
-        conformity=pl.lit("high"),
-    )
-    model = writer(scripted(), settings(genres=genres))
-    (plain,), (full,) = model.requests(rows), model.requests(stated)
-    lines = full.messages[1].content.splitlines()
-    added = [line for line in lines if line not in plain.messages[1].content.splitlines()]
-    assert added == [
-        "Habit: watches films rarely",
-        "Ratings: harsh, hard to please; uses the whole scale; mostly agrees with the majority",
-    ]
-    # The allowed replies are the same.
-    assert full.constraint == plain.constraint
-
-
 @pytest.mark.parametrize("domain", sorted(DOMAINS))
 def test_a_plan_states_every_attribute_and_leaves_the_reasons(domain: str) -> None:
     asked: list[Request] = []
@@ -201,16 +177,6 @@ def test_a_plan_states_every_attribute_and_leaves_the_reasons(domain: str) -> No
     assert "Odile Farrow, 41, works as a bus driver. On most days she knows every" in (
         asked[0].messages[2].content
     )
-
-
-@pytest.mark.parametrize("word", ["you", "your", "yourself", "you're", "youlose"])
-def test_a_plan_leaves_no_room_for_the_reader(word: str) -> None:
-    row = sample_attributes(5, "contract", np.arange(1)).to_dicts()[0]
-    grammar = slots_grammar(row)
-    text = grammar.sample(3)
-    routine = grammar.parse(text)["routine"]
-    assert grammar.parse(text.replace(routine, f"walks {word} dog home", 1)) is None
-    assert grammar.parse(text.replace(routine, "walks a yodelling yak home yo", 1))
 
 
 def test_a_text_that_fails_a_gate_is_drawn_again() -> None:
@@ -240,16 +206,6 @@ def test_a_text_that_fails_a_gate_is_drawn_again() -> None:
     counts = model.metadata()["gates"]
     assert (counts["texts"], counts["passed_at_first"], counts["drawn_again"]) == (3, 2, 2)
     assert counts["faults"] == {"repetition": 2}
-
-
-def test_a_text_that_fails_every_time_is_invalid_and_refuses_the_cohort() -> None:
-    model = writer(scripted(), settings(draws=2), gates=TextGates())
-    written = model.write(attributes(2))
-    assert written["status"].to_list() == ["invalid"] * 2
-    assert written["description"].to_list() == [None, None]
-    assert model.tally.calls == 4
-    with pytest.raises(AnswerError, match=r"2 of 2 personas have no description.*2 invalid"):
-        generate(settings(count=2), writer=writer(scripted(), settings(), gates=TextGates()))
 
 
 def test_refused_cohort_names_the_gate_and_shows_a_text() -> None:
@@ -293,36 +249,6 @@ def test_a_failed_text_within_the_error_budget_leaves_its_persona_out() -> None:
         made(0.24)
 
 
-def test_a_published_model_brings_its_way_of_drawing() -> None:
-    own = Sampling(temperature=0.6, min_p=0.1)
-    plain = ModelWriter(scripted(), settings(), limits=SHORT, sampling=own)
-    stated = ModelWriter(scripted(), settings(temperature=0.2), limits=SHORT, sampling=own)
-    assert [next(m.requests(attributes(1))).sampling.temperature for m in (plain, stated)] == [
-        0.6,
-        0.2,
-    ]
-    assert next(stated.requests(attributes(1))).sampling.min_p == 0.1
-
-
-def test_a_list_with_one_genre_leaves_nothing_to_decide() -> None:
-    model = writer(scripted(), settings(genres="model"), genres=["Horror"])
-    written = model.write(attributes(20))
-    assert set(written["status"]) == {"ok"}
-    assert written["likes"].to_list() == [["Horror"]] * 20
-    assert written["dislikes"].to_list() == [[]] * 20
-    with pytest.raises(ConfigError, match="at least one genre"):
-        writer(scripted(), settings(genres="model"), genres=[])
-
-
-def test_a_cohort_of_zero_asks_nothing() -> None:
-    model = writer(scripted(), settings(genres="model"))
-    written = model.write(attributes(0))
-    assert (written.height, model.tally.calls) == (0, 0)
-    assert written.columns == ["description", "status", "likes", "dislikes"]
-    with pytest.raises(ConfigError, match="at least one"):
-        generate(settings(), count=0, writer=model)
-
-
 HOSTILE = (
     "",
     "I'm sorry, but as a language model I can't describe a real person.",
@@ -363,85 +289,6 @@ def test_a_reply_of_another_person_is_refused() -> None:
     assert sorted(statuses) == ["invalid", "ok"]
 
 
-@pytest.mark.faults
-def test_cut_replies_are_asked_again_only_with_more_room(tmp_path: Path) -> None:
-    enough = 2_000
-    calls: list[int] = []
-
-    def narrow(request: Request) -> Any:
-        calls.append(request.sampling.max_tokens)
-        name = request.messages[1].content
-        if len(name) % 3 == 0 and request.sampling.max_tokens < enough:
-            return Answer(request, "truncated", text='{"genres":', finish_reason="length")
-        return draw_reply(request)
-
-    def run(max_tokens: int) -> pl.DataFrame:
-        calls.clear()
-        with AnswerStore(tmp_path) as store:
-            chosen = settings(max_tokens=max_tokens)
-            return writer(scripted(narrow), chosen, store=store).write(attributes(30))
-
-    first = run(enough - 1)
-    cut = first["status"].to_list().count("truncated")
-    assert 0 < cut < 30
-    assert first.filter(pl.col("status") == "truncated")["description"].null_count() == cut
-    assert len(calls) == 30
-    assert run(enough - 1).equals(first)
-    assert calls == []
-    last = run(enough)
-    assert set(last["status"]) == {"ok"}
-    assert calls == [enough] * cut
-    kept = pl.Series(first["status"] == "ok")
-    assert last.filter(kept).equals(first.filter(kept))
-
-
-@pytest.mark.faults
-def test_an_engine_that_dies_half_way_loses_no_finished_row(tmp_path: Path) -> None:
-    calls: list[Request] = []
-
-    def dying(request: Request) -> Any:
-        if len(calls) == 17:
-            raise EngineError("the device is gone")
-        calls.append(request)
-        return draw_reply(request)
-
-    def healthy(request: Request) -> Any:
-        calls.append(request)
-        return draw_reply(request)
-
-    with AnswerStore(tmp_path) as store:
-        model = writer(scripted(dying), settings(), store=store)
-        with pytest.raises(EngineError) as caught:
-            generate(settings(count=40), writer=model)
-    assert "the device is gone" in str(caught.value)
-    assert "run again: only the rest is requested" in str(caught.value)
-    stored = caught.value.details["tally"]["stored"]
-    assert 0 < stored <= 17
-
-    calls.clear()
-    with AnswerStore(tmp_path) as store:
-        model = writer(scripted(healthy), settings(), store=store)
-        frame = generate(settings(count=40), writer=model)
-    assert len(calls) == 40 - stored
-    whole = generate(settings(count=40), writer=writer(scripted(), settings()))
-    assert frame.equals(whole)
-
-
-def test_a_model_behind_http_writes_personas(tiny_model: Path) -> None:
-    with LlmServer(tiny_model, "vllm") as server:
-        chosen = Settings(
-            engine={"kind": "openai", "model": server.name}, serving={"base_url": server.url}
-        )
-        engine = load_engine(chosen.engine, chosen.serving)
-        try:
-            model = writer(engine, settings(genres="model"), genres=["Comedy", "War"])
-            written = model.write(attributes(2))
-        finally:
-            engine.close()
-    assert written["status"].to_list() == ["ok", "ok"]
-    assert min(map(len, written["likes"])) >= 1
-
-
 def test_a_plan_that_might_be_cut_is_refused_before_the_first_call() -> None:
     model = writer(scripted(), settings(max_tokens=200, style="slots"))
     with pytest.raises(ConfigError, match=r"max_tokens is 200, the longest valid reply needs \d+"):
@@ -466,20 +313,6 @@ def test_a_text_beyond_its_budget_ends_at_its_last_full_sentence() -> None:
     assert all(text.endswith(f" {FULL}") for text in written["description"])
     lost = writer(scripted(nowhere), settings()).write(attributes(3))
     assert set(lost["status"]) == {"truncated"}
-
-
-def test_without_a_limit_every_legal_reply_has_room() -> None:
-    room: list[int] = []
-
-    def longest(request: Request) -> Any:
-        room.append(request.sampling.max_tokens)
-        return draw_reply(request)
-
-    model = writer(scripted(longest), settings())
-    assert set(model.write(attributes(10))["status"]) == {"ok"}
-    assert max(room) == model.metadata()["longest_reply_tokens"]
-    free = ModelWriter(scripted(), settings())
-    assert {r.sampling.max_tokens for r in free.requests(attributes(3))} == {400}
 
 
 def test_a_tokenizer_that_cannot_spell_the_record_is_found_before() -> None:
@@ -529,21 +362,3 @@ def test_the_registry_says_what_a_model_needs(tmp_path: Path) -> None:
         PersonaSettings(genres="model")
     assert load_writer("statistical").name == "statistical"
     assert PersonaSettings().writer == "statistical"
-
-
-def test_an_engine_is_closed_when_its_writer_cannot_be_opened(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    opened: list[Engine] = []
-
-    class Nameless(ScriptedEngine):
-        def close(self) -> None:
-            opened.append(self)
-            super().close()
-
-    monkeypatch.setattr(
-        "pipelines.llm.engines.load_engine", lambda engine, serving: Nameless(name="statistical")
-    )
-    with pytest.raises(ConfigError, match="which model wrote them"):
-        load_writer("model", Settings(runtime={"home": tmp_path / "home"}))
-    assert len(opened) == 1

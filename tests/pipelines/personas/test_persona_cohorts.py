@@ -21,16 +21,6 @@ def test_a_cohort_keeps_the_contract_and_its_order():
     assert frame["origin"].unique().to_list() == ["sampled"]
 
 
-def test_parts_of_a_cohort_make_up_the_whole():
-    config = PersonaSettings(count=100)
-    whole = generate(config)
-    parts = [generate(config, count=30), generate(config, start=30)]
-    assert pl.concat(parts).equals(whole)
-    batches = list(generate_batches(config, batch=7))
-    assert [b.height for b in batches] == [7] * 14 + [2]
-    assert pl.concat(batches).equals(whole)
-
-
 @settings(max_examples=12, deadline=None)
 @given(
     batch=st.integers(1, 40),
@@ -56,10 +46,6 @@ def test_the_first_word_of_a_cohort_says_its_domain_else_the_settings_do():
         frame = generate(config, cohort=cohort)
         assert frame["domain"].unique().to_list() == [domain]
         assert set(frame["likes"].explode()) <= set(load_lists(domain).genres)
-
-
-def test_a_larger_cohort_begins_with_the_smaller_one():
-    assert generate(PersonaSettings(count=50)).head(20).equals(generate(PersonaSettings(count=20)))
 
 
 def test_the_cohort_of_the_call_wins_over_the_settings():

@@ -75,14 +75,6 @@ def test_a_list_with_one_genre_is_liked_by_everybody(folder, share):
     assert people["dislikes"].list.len().sum() == 0
 
 
-def test_a_genre_that_nobody_favours_is_liked_only_where_nothing_else_is_left(folder):
-    (folder / "genres" / "games.csv").write_text(
-        "genre,liked,from_age\nRPG,0,4\nRacing,1,4\n", "utf-8"
-    )
-    people = sample_attributes(1, "two", np.arange(2_000), read_lists(folder, "games"))
-    assert people["likes"].to_list() == [["Racing"]] * 2_000
-
-
 @pytest.mark.shared_data
 def test_packaged_ages_are_the_census_table_s(shared_data):
     table = shared_data / "census" / "us_age_sex_acs2023_sum_of_50_states.csv"

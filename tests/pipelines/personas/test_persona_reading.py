@@ -36,16 +36,14 @@ def stated(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return reading.likes, reading.dislikes
 
 
-def faults(*cases: tuple[str, tuple[str, ...], tuple[str, ...]]) -> pytest.MarkDecorator:
-    """A test per text, with the genres that it likes and dislikes."""
-    return pytest.mark.parametrize(("text", "likes", "dislikes"), cases)
-
-
-@faults(
-    ("She consistently gives high ratings to comedies.", ("Comedy",), ()),
-    ("He without exception rates horror low.", (), ("Horror",)),
-    ("He always gives westerns a high mark.", ("Western",), ()),
-    ("She usually rates dramas highly.", ("Drama",), ()),
+@pytest.mark.parametrize(
+    ("text", "likes", "dislikes"),
+    [
+        ("She consistently gives high ratings to comedies.", ("Comedy",), ()),
+        ("He without exception rates horror low.", (), ("Horror",)),
+        ("He always gives westerns a high mark.", ("Western",), ()),
+        ("She usually rates dramas highly.", ("Drama",), ()),
+    ],
 )
 def test_adverb_of_frequency_is_not_everything(
     text: str, likes: tuple[str, ...], dislikes: tuple[str, ...]
@@ -55,115 +53,63 @@ def test_adverb_of_frequency_is_not_everything(
     assert (reading.leniency, reading.manner) == (None, None)
 
 
-@faults(
-    ("Outside of science fiction, nothing interests him.", ("Sci-Fi",), ()),
-    ("A film that lacks romance bores her.", ("Romance",), ()),
-    ("Content other than comedy is rated poorly.", ("Comedy",), ()),
-    ("Films not within the fantasy genre bore her.", ("Fantasy",), ()),
-    ("She loves drama except horror.", ("Drama",), ("Horror",)),
-    ("Action films lack depth, and she rates them low.", (), ("Action",)),
+@pytest.mark.parametrize(
+    ("text", "likes", "dislikes"),
+    [
+        # Outside lacks other than not within are exceptions.
+        ("Outside of science fiction, nothing interests him.", ("Sci-Fi",), ()),
+        ("A film that lacks romance bores her.", ("Romance",), ()),
+        ("Content other than comedy is rated poorly.", ("Comedy",), ()),
+        ("Films not within the fantasy genre bore her.", ("Fantasy",), ()),
+        ("She loves drama except horror.", ("Drama",), ("Horror",)),
+        ("Action films lack depth, and she rates them low.", (), ("Action",)),
+        # Never fails to is no negation.
+        ("A good mystery never fails to delight him.", ("Mystery",), ()),
+        ("Comedies never fail to make her laugh, and she rates them highly.", ("Comedy",), ()),
+        ("Musicals never fail to bore her.", (), ("Musical",)),
+        # Numbers stars and grades are read on any scale.
+        ("She gives comedies a rating of 10.", ("Comedy",), ()),
+        ("He rates dramas five out of five.", ("Drama",), ()),
+        ("He rates dramas five out of ten.", (), ()),
+        ("Westerns get four stars from her.", ("Western",), ()),
+        ("War films: 20 of 100.", (), ("War",)),
+        ("Documentaries earn an A, musicals an F.", ("Documentary",), ("Musical",)),
+        ("She never gives horror more than two stars.", (), ("Horror",)),
+        # Family is not the genre children.
+        ("She loves her family and her children.", (), ()),
+        ("He adores his family.", (), ()),
+        ("She loves children's films.", ("Children",), ()),
+        # Comparison likes the preferred side only.
+        ("She prefers dramas to action.", ("Drama",), ()),
+        ("He prefers dramas over action films.", ("Drama",), ()),
+        ("She likes thrillers more than comedies.", ("Thriller",), ()),
+        ("Romances are worse than horror.", (), ()),
+        # Tastes of other people are not the personas.
+        ("Her husband loves horror, she does not.", (), ("Horror",)),
+        ("His sister adores musicals.", (), ()),
+        # Tastes of the past are not read.
+        ("She used to love westerns.", (), ()),
+        ("Ben was once a horror fan.", (), ()),
+        # Negation pronouns and mere mention.
+        ("He does not like horror films.", (), ("Horror",)),
+        ("She doesn't dislike horror.", (), ()),
+        ("Horror? She can\u2019t stand it.", (), ("Horror",)),
+        ("She loves horror. She hates horror.", (), ()),
+        ("Horror was on television.", (), ()),
+        ("Prioritization of policies on climate action.", (), ()),
+        ("", (), ()),
+        # Thumbs grades and numbers of a hundred.
+        ("Comedies get two thumbs up, musicals a thumbs-down.", ("Comedy",), ("Musical",)),
+        ("👍👍 for westerns, 👎 for horror.", ("Western",), ("Horror",)),
+        ("Her thumb points up for dramas.", ("Drama",), ()),
+        ("Ada, 30, gives comedies a 95 and westerns a 20.", ("Comedy",), ("Western",)),
+        ("On a scale of 20 dramas get a 15 and musicals a 3.", ("Drama",), ("Musical",)),
+        ("Straight A's for comedies.", ("Comedy",), ()),
+        ("An A minus for dramas, a D for war films.", ("Drama",), ("War",)),
+        ("She sings in an a cappella choir and a drama club.", (), ()),
+    ],
 )
-def test_outside_lacks_other_than_not_within_are_exceptions(
-    text: str, likes: tuple[str, ...], dislikes: tuple[str, ...]
-) -> None:
-    assert stated(text) == (likes, dislikes)
-
-
-@faults(
-    ("A good mystery never fails to delight him.", ("Mystery",), ()),
-    ("Comedies never fail to make her laugh, and she rates them highly.", ("Comedy",), ()),
-    ("Musicals never fail to bore her.", (), ("Musical",)),
-)
-def test_never_fails_to_is_no_negation(
-    text: str, likes: tuple[str, ...], dislikes: tuple[str, ...]
-) -> None:
-    assert stated(text) == (likes, dislikes)
-
-
-@faults(
-    ("She gives comedies a rating of 10.", ("Comedy",), ()),
-    ("He rates dramas five out of five.", ("Drama",), ()),
-    ("He rates dramas five out of ten.", (), ()),
-    ("Westerns get four stars from her.", ("Western",), ()),
-    ("War films: 20 of 100.", (), ("War",)),
-    ("Documentaries earn an A, musicals an F.", ("Documentary",), ("Musical",)),
-    ("She never gives horror more than two stars.", (), ("Horror",)),
-)
-def test_numbers_stars_and_grades_are_read_on_any_scale(
-    text: str, likes: tuple[str, ...], dislikes: tuple[str, ...]
-) -> None:
-    assert stated(text) == (likes, dislikes)
-
-
-@faults(
-    ("She loves her family and her children.", (), ()),
-    ("He adores his family.", (), ()),
-    ("She loves children's films.", ("Children",), ()),
-)
-def test_family_is_not_the_genre_children(
-    text: str, likes: tuple[str, ...], dislikes: tuple[str, ...]
-) -> None:
-    assert stated(text) == (likes, dislikes)
-
-
-@faults(
-    ("She prefers dramas to action.", ("Drama",), ()),
-    ("He prefers dramas over action films.", ("Drama",), ()),
-    ("She likes thrillers more than comedies.", ("Thriller",), ()),
-    ("Romances are worse than horror.", (), ()),
-)
-def test_comparison_likes_the_preferred_side_only(
-    text: str, likes: tuple[str, ...], dislikes: tuple[str, ...]
-) -> None:
-    assert stated(text) == (likes, dislikes)
-
-
-@faults(
-    ("Her husband loves horror, she does not.", (), ("Horror",)),
-    ("His sister adores musicals.", (), ()),
-)
-def test_tastes_of_other_people_are_not_the_personas(
-    text: str, likes: tuple[str, ...], dislikes: tuple[str, ...]
-) -> None:
-    assert stated(text) == (likes, dislikes)
-
-
-@faults(
-    ("She used to love westerns.", (), ()),
-    ("Ben was once a horror fan.", (), ()),
-)
-def test_tastes_of_the_past_are_not_read(
-    text: str, likes: tuple[str, ...], dislikes: tuple[str, ...]
-) -> None:
-    assert stated(text) == (likes, dislikes)
-
-
-@faults(
-    ("He does not like horror films.", (), ("Horror",)),
-    ("She doesn't dislike horror.", (), ()),
-    ("Horror? She can\u2019t stand it.", (), ("Horror",)),
-    ("She loves horror. She hates horror.", (), ()),
-    ("Horror was on television.", (), ()),
-    ("Prioritization of policies on climate action.", (), ()),
-    ("", (), ()),
-)
-def test_negation_pronouns_and_mere_mention(
-    text: str, likes: tuple[str, ...], dislikes: tuple[str, ...]
-) -> None:
-    assert stated(text) == (likes, dislikes)
-
-
-@faults(
-    ("Comedies get two thumbs up, musicals a thumbs-down.", ("Comedy",), ("Musical",)),
-    ("👍👍 for westerns, 👎 for horror.", ("Western",), ("Horror",)),
-    ("Her thumb points up for dramas.", ("Drama",), ()),
-    ("Ada, 30, gives comedies a 95 and westerns a 20.", ("Comedy",), ("Western",)),
-    ("On a scale of 20 dramas get a 15 and musicals a 3.", ("Drama",), ("Musical",)),
-    ("Straight A's for comedies.", ("Comedy",), ()),
-    ("An A minus for dramas, a D for war films.", ("Drama",), ("War",)),
-    ("She sings in an a cappella choir and a drama club.", (), ()),
-)
-def test_thumbs_grades_and_numbers_of_a_hundred(
+def test_text_states_its_tastes(
     text: str, likes: tuple[str, ...], dislikes: tuple[str, ...]
 ) -> None:
     assert stated(text) == (likes, dislikes)
@@ -246,13 +192,6 @@ def test_tally_counts_an_inversion() -> None:
     assert tally([row]) == Tally(1, 1, 0, 1, 0, 1, 0, 0)
 
 
-def test_tally_counts_what_is_not_read() -> None:
-    row = {"text": "She is fond of it.", "likes": "Horror"} | dict.fromkeys(
-        ("dislikes", "leniency", "manner"), ""
-    )
-    assert tally([row, row | {"likes": ""}]) == Tally(2, 1, 0, 0, 0, 1, 1, 1)
-
-
 def test_genres_of_other_domains_are_read_by_their_names_and_parts() -> None:
     books = ("Mystery, Thriller & Suspense", "Science Fiction & Fantasy", "Cookbooks")
     reading = read_text("He adores fantasy and suspense, and is bored by cookbooks.", books)
@@ -296,11 +235,6 @@ def test_a_true_field_keeps_the_manner_of_the_text() -> None:
     beside = read_fields(people(description=[text], likes=[["Drama"]]), FILMS)
     assert alone["manner"].to_list() == ["polar"]
     assert beside.drop("read").equals(alone.drop("read"))
-
-
-def test_tables_without_the_columns_are_read() -> None:
-    old = people(description=["She is a harsh critic."]).drop("leniency", "manner")
-    assert read_fields(old, FILMS)["leniency"].to_list() == ["harsh"]
 
 
 def test_counts_of_what_was_read_and_of_contradictions() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,8 @@ from pipelines.cli.main import app
 from pipelines.config import Settings, load_settings
 from pipelines.contracts import CONTRACTS
 from pipelines.domains import cohort_domain
-from pipelines.errors import AnswerError, ConfigError, LockedError
+from pipelines.errors import ConfigError, LockedError
 from pipelines.llm.answers import AnswerStore
-from pipelines.personas import load_writer
-from pipelines.progress import listening
 from pipelines.stages import PipelineContext, build, check, stage_of
 from pipelines.store import Snapshot, Store
 from pipelines.store.locks import mutex
@@ -29,29 +26,6 @@ def _write(home: Path, cohort: str, count: int = 20) -> Snapshot:
     context = PipelineContext.of(Store(home), settings)
     dataset = f"{cohort_domain(cohort)}.personas"
     return build(stage_of(dataset), context, cohort=cohort).snapshots[dataset]
-
-
-def test_a_cohort_joins_those_that_are_there(tmp_path: Path) -> None:
-    _write(tmp_path, "b")
-    _write(tmp_path, "a", 5)
-    table = _write(tmp_path, "a-b", 7).read()
-    assert dict(table.group_by("cohort").len().iter_rows()) == {"a": 5, "a-b": 7, "b": 20}
-    assert table["persona_id"].is_sorted()
-
-
-def test_making_a_cohort_again_gives_the_version_that_is_there(tmp_path: Path) -> None:
-    first = _write(tmp_path, "a")
-    _write(tmp_path, "b")
-    both = _write(tmp_path, "a")
-    assert both.version == _write(tmp_path, "b").version
-    assert both.version != first.version
-
-
-def test_other_settings_make_a_new_version_and_leave_the_old_one(tmp_path: Path) -> None:
-    old, new = _write(tmp_path, "a"), _write(tmp_path, "a", 21)
-    assert (old.rows, new.rows) == (20, 21)
-    (part,) = old.snapshots
-    assert Store(tmp_path).get(part.dataset, part.version).read().height == 20
 
 
 @pytest.mark.parametrize(
@@ -152,30 +126,11 @@ def test_two_processes_don_t_make_one_cohort_at_once(tmp_path: Path) -> None:
     assert _write(tmp_path, "a").rows == 20
 
 
-def test_cohorts_made_at_the_same_time_don_t_lose_each_other(tmp_path: Path) -> None:
-    names = [f"c{n}" for n in range(4)]
-    threads = [threading.Thread(target=_write, args=(tmp_path, name, 10)) for name in names]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    table = Store(tmp_path).current("movies.personas").read()
-    assert sorted(table["cohort"].unique()) == names
-    assert table.height == 40
-
-
 def test_name_that_no_id_can_have_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"not a cohort's name.*My cohort!.*lower-case"):
         _write(tmp_path, "My cohort!")
     with pytest.raises(ConfigError, match=r"personas.cohort takes lower-case.*, not My_cohort"):
         load_settings(overrides={"personas": {"cohort": "My_cohort"}})
-
-
-def test_progress_ends_at_the_planned_number(tmp_path: Path) -> None:
-    seen: list[tuple[int, int | None]] = []
-    with listening(lambda _, done, total: seen.append((done, total))):
-        _write(tmp_path, "a", 30)
-    assert seen[-1] == (30, 30)
 
 
 def test_the_command_writes_checks_and_shows_a_cohort(tmp_path: Path) -> None:
@@ -206,29 +161,3 @@ def test_planned_size_does_not_apply_to_handmade_cohorts_alone(tmp_path: Path) -
     assert size.passed is None
     assert size.details["message"].endswith("every cohort is imported, hand-made or matched")
     assert not [r.name for r in records if r.blocks]
-
-
-def test_personas_left_out_within_the_error_budget_are_not_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    statistical = load_writer("statistical")
-
-    class FailsOnce:
-        name = "one-in-twenty"
-
-        def write(self, attributes: pl.DataFrame) -> pl.DataFrame:
-            fails = attributes["index"] == 3
-            written = statistical.write(attributes)
-            return written.with_columns(
-                status=pl.when(fails).then(pl.lit("invalid")).otherwise("status")
-            )
-
-    monkeypatch.setattr("pipelines.personas.load_writer", lambda *_, **__: FailsOnce())
-    snapshot = _write(tmp_path, "pilot", 20)
-    assert snapshot.rows == 19
-    assert snapshot.manifest.stats["invalid"] == {"pilot": 1}
-    settings = Settings(runtime={"home": str(tmp_path)})
-    records = check(PipelineContext.of(Store(tmp_path), settings), "movies.personas") or []
-    assert [r.passed for r in records if r.name == "cohort_size"] == [True]
-    with pytest.raises(AnswerError, match=r"1 of 19 personas have no description"):
-        _write(tmp_path, "small", 19)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
@@ -17,13 +16,13 @@ from hypothesis import strategies as st
 
 from pipelines.config import ProductsSettings, Settings
 from pipelines.contracts import CONTRACTS
-from pipelines.errors import ContractError, StoreError
+from pipelines.errors import ContractError
 from pipelines.products import (
     CategoryTree,
     ChoiceSets,
     choice_sets,
 )
-from pipelines.products._choice_sets import quotas, row_keys, sample_mask
+from pipelines.products._choice_sets import sample_mask
 from pipelines.stages import PipelineContext, build, stage_of
 from pipelines.store import Snapshot, Store
 
@@ -215,16 +214,6 @@ def test_facts_are_json_and_every_product_is_accounted_for() -> None:
 # -- drawing -------------------------------------------------------------------------------
 
 
-@given(st.dictionaries(st.text(max_size=3), st.integers(0, 500), min_size=1), st.integers(0, 900))
-def test_each_category_gets_its_share_to_within_one(sizes: dict[str, int], total: int) -> None:
-    drawn, everything = quotas(sizes, total), sum(sizes.values())
-    assert sum(drawn.values()) == min(total, everything)
-    for name, size in sizes.items():
-        assert 0 <= drawn[name] <= size
-        if total < everything:
-            assert abs(drawn[name] - size * total / everything) < 1
-
-
 def test_a_draw_is_seeded_and_proportional() -> None:
     ids = pl.Series([f"asin:{n:010d}" for n in range(1000)])
     categories = pl.Series(["big"] * 700 + ["small"] * 300)
@@ -233,21 +222,6 @@ def test_a_draw_is_seeded_and_proportional() -> None:
     assert not one.equals(other)
     assert Counter(categories.filter(one)) == {"big": 70, "small": 30}
     assert sample_mask(ids, categories, 0, 1).all()
-
-
-def test_a_product_s_key_depends_on_its_own_id_and_the_seed_only() -> None:
-    ids = pl.Series(["asin:B000000001", "asin:B000000002"])
-    longer = pl.Series(["a", "asin:B000000002", "asin:of-another-length-altogether"])
-    assert row_keys(ids, 7)[1] == row_keys(longer, 7)[1]
-    assert row_keys(ids, 7)[1] != row_keys(ids, 8)[1]
-    assert len(np.unique(row_keys(pl.Series([f"asin:{n}" for n in range(5000)]), 7))) == 5000
-
-
-def test_a_draw_is_uniform_within_a_category() -> None:
-    ids = pl.Series([f"asin:{n:010d}" for n in range(4000)])
-    drawn = sample_mask(ids, pl.Series(["a"] * 4000), 1000, 3).to_numpy().reshape(4, 1000).sum(1)
-    # Each quarter gets 250, give or take four standard deviations (11.9 each).
-    assert abs(drawn - 250).max() < 48
 
 
 # -- laws ----------------------------------------------------------------------------------
@@ -327,11 +301,6 @@ def test_the_tables_are_committed_together_and_not_made_twice(tmp_path: Path) ->
     assert changed["products.products"].version == first["products.products"].version
 
 
-def test_a_store_without_products_or_a_tree_says_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"no products\.items in this store"):
-        build_choice_sets(Store(tmp_path), Settings())
-
-
 def test_tables_are_withdrawn_when_no_choice_set_is_left(tmp_path: Path) -> None:
     store = filled(tmp_path, [item(n, POTS) for n in range(20)])
     tree = Settings(products={"min_category_size": 15})  # type: ignore[arg-type]
@@ -346,13 +315,3 @@ def test_tables_are_withdrawn_when_no_choice_set_is_left(tmp_path: Path) -> None
     assert {d: s.version for d, s in again.items()} == {
         d: s.version for d, s in made_before.items()
     }
-
-
-def test_without_a_tree_there_are_no_choice_sets(tmp_path: Path) -> None:
-    store = filled(tmp_path, [item(n, POTS) for n in range(20)])
-    made_before = build_choice_sets(store, Settings())
-    empty = store.current("raw.taxonomy_categories").read().clear()
-    store.commit("raw.taxonomy_categories", empty, code_version="t", allow_empty=True)
-    absent = build(stage_of("products.products"), PipelineContext.of(store, Settings()))
-    assert "there is no category tree" in str(absent.reason)
-    assert not any(store.has(dataset) for dataset in made_before)

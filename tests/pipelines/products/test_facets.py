@@ -7,9 +7,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 
 from pipelines.contracts import CONTRACTS
 from pipelines.personas import load_lists
@@ -23,9 +20,6 @@ from pipelines.products import (
 
 TEXTS = {"item_id": pl.String, "title": pl.String, "brand": pl.String, "description": pl.String,
          "features": pl.List(pl.String), "price": pl.Float64}  # fmt: skip
-
-
-WORDS = ("red", "blue", "wooden", "steel", "pot", "folding", "lid", "dimmer", "handle")
 
 
 def product(n: int, title: str = "", **fields: Any) -> dict[str, Any]:
@@ -128,61 +122,6 @@ def test_words_divide_the_set_and_repeat_no_other_facet() -> None:
     # a number or `with` says nothing.
     assert words == {"word:dimmer"}
     assert values_of(products, "word:dimmer") == {0: "yes", 1: "yes", 2: "no", 3: "no", 4: "no"}
-
-
-def test_thirty_facets_are_kept_whole_ones_before_the_most_even_words() -> None:
-    letters = "abcdefghijklmnopqrst"
-    # Word n is in products n to n + 9 of 20, `rare` in two.
-    products = [
-        product(
-            n,
-            " ".join(f"wordl{letters[k]}x" for k in range(20) if (n - k) % 20 < 10)
-            + " " + " ".join(f"wordm{letters[k]}x" for k in range(20) if (n - k) % 20 < 9)
-            + (" rare" if n < 2 else ""),
-            price=float(n),
-        )
-        for n in range(20)
-    ]  # fmt: skip
-    found = set(rows_of(products)["facet_id"])
-    assert len(found) == 30
-    assert "price" in found
-    assert "word:rare" not in found
-    assert sum(f.startswith("word:wordl") for f in found) == 20
-
-
-@pytest.mark.pipeline
-@given(st.lists(st.tuples(
-    st.lists(st.sampled_from(WORDS)),
-    st.one_of(st.none(), st.sampled_from([1.0, 2.0, 5.0, 7.5])),
-    st.one_of(st.none(), st.sampled_from(["A", "B", "C"])),
-), min_size=1, max_size=24))  # fmt: skip
-@hypothesis_settings(max_examples=60, deadline=None)
-def test_facets_keep_their_bounds(drawn: list[tuple[list[str], float | None, str | None]]) -> None:
-    rows = rows_of([product(n, " ".join(w), price=p, brand=b) for n, (w, p, b) in enumerate(drawn)])
-    assert not rows.select("facet_id", "item_id").is_duplicated().any()
-    assert rows["facet_id"].n_unique() <= 30
-    for _, facet in rows.group_by("facet_id"):
-        counts = facet["value"].value_counts()["count"]
-        assert 2 <= len(counts) <= 6
-        assert counts.min() >= 2  # type: ignore[operator]
-        assert facet.height >= len(drawn) / 2
-    prices = rows.filter(pl.col("facet_id") == "price")["value"]
-    assert set(prices) <= set(PRICE_VALUES)
-
-
-def test_sets_do_not_depend_on_those_beside_them() -> None:
-    products = [product(n, title) for n, title in enumerate(["Red a", "Red", "Blue", "Blue"] * 3)]
-    frame = pl.DataFrame(products, schema=TEXTS)
-    items = pl.concat(
-        frame.select(category_id=pl.lit(f"category:{n:04d}"), item_id="item_id") for n in range(300)
-    )
-    # More sets than are worked on at a time.
-    found = pl.concat(facets(items, frame))
-    one = rows_of(products).drop("category_id")
-    for _, rows in found.group_by("category_id"):
-        assert rows.drop("category_id").equals(one)
-    assert found["category_id"].n_unique() == 300
-    assert found["category_id"].is_sorted()
 
 
 # -- products that are shown, and splits ---------------------------------------------------

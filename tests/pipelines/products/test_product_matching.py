@@ -193,38 +193,6 @@ NAMES = st.sampled_from(
 PATHS = st.lists(NAMES, min_size=1, max_size=4).map(tuple)
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.lists(PATHS, min_size=1, max_size=12), PATHS)
-def test_a_match_is_a_path_of_the_tree_that_has_each_level_in_order(
-    paths: list[tuple[str, ...]], wanted: tuple[str, ...]
-) -> None:
-    tree = CategoryTree(paths)
-    found = PathMatcher(tree).match(wanted)
-    if isinstance(found, PathMiss):
-        assert wanted not in {n.path for n in tree.nodes}
-        return
-    node = tree.nodes[found.node]
-    # From the root on, every part of the path is a category of the tree, and its parent's child.
-    above, step = [node], node
-    while step.number:
-        step = tree.nodes[step.parent]
-        above.append(step)
-    assert [n.path for n in reversed(above)] == [node.path[:k] for k in range(node.depth + 1)]
-    # The levels are found on the way, in order.
-    left = list(node.path)
-    kept = [w for n, w in enumerate(wanted) if not n or folded(w) != folded(wanted[n - 1])]
-    for level in kept:
-        while (
-            left
-            and folded(level) not in folded(left[0])
-            and not set(folded(level).split()) <= set(folded(left[0]).split())
-        ):
-            left.pop(0)
-        assert left, (wanted, node.path)
-        left.pop(0)
-    assert found.bridged == node.depth - len(kept)
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.lists(PATHS, min_size=1, max_size=12))
 def test_every_category_s_own_path_matches_it(paths: list[tuple[str, ...]]) -> None:
@@ -236,17 +204,6 @@ def test_every_category_s_own_path_matches_it(paths: list[tuple[str, ...]]) -> N
         found = matcher.match(node.path)
         assert isinstance(found, PathMatch)
         assert (found.node, found.heuristic, found.bridged) == (node.number, "equal", 0)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(PATHS, min_size=1, max_size=8), st.lists(PATHS, min_size=1, max_size=8))
-def test_an_answer_does_not_depend_on_what_was_asked_before(
-    paths: list[tuple[str, ...]], questions: list[tuple[str, ...]]
-) -> None:
-    tree = CategoryTree(paths)
-    shared = PathMatcher(tree)
-    for question in questions:
-        assert shared.match(question) == PathMatcher(tree).match(question)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from pipelines.prompts import (
     persona_messages,
     persona_prompt_digest,
     render_template,
-    template_digest,
 )
 
 #: The templates of each prompt version: a change of wording needs a new version.
@@ -93,18 +92,6 @@ def test_traits_of_rating_are_stated_unless_average(
     assert user.endswith("\n".join([before, *lines, after]))
 
 
-@pytest.mark.parametrize(
-    ("domain", "habit"),
-    [
-        ("movies", "watches films rarely"),
-        ("books", "reads rarely"),
-        ("games", "plays games rarely"),
-    ],
-)
-def test_habit_is_in_the_words_of_its_domain(domain: str, habit: str) -> None:
-    assert f"\nHabit: {habit}\n" in messages(domain, activity="low")[1]
-
-
 def test_every_level_of_a_sampled_trait_but_the_average_has_a_wording() -> None:
     for trait, levels in TRAITS.items():
         plain = "medium" if trait == "conformity" else "average"
@@ -144,9 +131,3 @@ def test_a_missing_value_is_an_error() -> None:
         render_template("personas_user")
     with pytest.raises(ConfigError, match=r"no such prompt template: absent\.jinja"):
         render_template("absent")
-
-
-def test_a_digest_tells_templates_and_their_order_apart() -> None:
-    one = template_digest("personas_user", "personas_system")
-    assert one != template_digest("personas_system", "personas_user")
-    assert len(one) == 64

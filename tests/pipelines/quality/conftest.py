@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from support.domain_tables import books_like, matched_tables, user_traits
 from support.graphs import movie_triples
+from support.small_release import conform
 
 from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS
@@ -42,11 +43,7 @@ def _items(rng: np.random.Generator, count: int) -> pl.DataFrame:
         }
         for n in range(count)
     ]
-    schema = CONTRACTS["movies.items"].polars_schema()
-    return pl.DataFrame(rows, schema={k: v for k, v in schema.items() if k in rows[0]}).select(
-        pl.col(name) if name in rows[0] else pl.lit(None, dtype).alias(name)
-        for name, dtype in schema.items()
-    )
+    return conform("movies.items", pl.DataFrame(rows, infer_schema_length=None))
 
 
 def _interactions(rng: np.random.Generator, films: int, users: int) -> pl.DataFrame:

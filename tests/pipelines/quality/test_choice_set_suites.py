@@ -203,18 +203,3 @@ def test_each_damage_fails_the_checks_that_are_for_it(tmp_path: Path, damage: st
 @pytest.mark.parametrize("rate", [0.2, None])
 def test_a_low_or_unknown_match_rate_is_warned_of(tmp_path: Path, rate: float | None) -> None:
     assert list(failing(tmp_path, sound(), rate)) == ["match_rate"]
-
-
-@pytest.mark.parametrize(("products", "status"), [(99, "not applicable"), (100, "failed")])
-def test_leaf_share_is_judged_from_a_hundred_products(
-    tmp_path: Path, products: int, status: str
-) -> None:
-    store = Store(tmp_path)
-    frames = sound()
-    many = pl.concat([frames["products.products"].head(1)] * products).with_columns(
-        item_id=pl.format("asin:{}", pl.int_range(pl.len()).cast(pl.String).str.zfill(10))
-    )
-    table = store.commit("products.products", many, code_version="t")
-    store.commit("products.product_category", frames["products.product_category"], code_version="t")
-    records = check_dataset("products.products", table, store=store, settings=SETTINGS)
-    assert {r.name: r.status for r in records}["leaf_share"] == status

@@ -65,13 +65,6 @@ def test_lost_rows_stop_at_the_setting(world: Any, kept: int, passed: bool) -> N
         assert record.details["rows"][0]["rows_before"] == "150"
 
 
-def test_more_rows_are_no_loss(world: Any) -> None:
-    fewer = world.broken("movies.items", lambda f: f.head(60))
-    record = _drift(world, world.tables["movies.items"], fewer)["row_drop"]
-    assert record.passed
-    assert record.details["observed"] == 0
-
-
 def test_a_smaller_cohort_only_warns(world: Any) -> None:
     fewer = world.broken("movies.personas", lambda f: f.head(100))
     record = _drift(world, fewer, world.tables["movies.personas"])["row_drop"]
@@ -103,14 +96,6 @@ def test_ages_of_another_seed_are_no_drift(world: Any) -> None:
     assert _drift(world, other, world.tables["movies.personas"])["age_drift"].passed
     old = world.broken("movies.personas", lambda f: f.with_columns(age=pl.lit(80, pl.Int64)))
     assert not _drift(world, old, world.tables["movies.personas"])["age_drift"].passed
-
-
-def test_another_encoder_is_noted(world: Any) -> None:
-    other = world.broken(
-        "movies.persona_embeddings", lambda f: f.with_columns(model=pl.lit("new@1"))
-    )
-    record = _drift(world, other, world.tables["movies.persona_embeddings"])["model_drift"]
-    assert (record.passed, record.severity) == (False, "warn")
 
 
 def test_a_changed_column_type_is_noted(world: Any) -> None:
@@ -221,18 +206,3 @@ def test_another_world_is_not_drift(world: Any, tmp_path: Path) -> None:
     assert store.release("movies@latest").version == smaller.version
     _inventory(store, "c" * 64, origin="given", name="ml-25m")
     assert previous_snapshot(store, "movies.items", "movies") is None
-
-
-def test_checks_that_never_ran_stop_the_release(world: Any, tmp_path: Path) -> None:
-    store = Store(tmp_path / "home")
-    snapshot = _commit(store, world.frames["movies.items"], "a" * 64)
-    with pytest.raises(ReleaseError, match="did not run") as caught:
-        store.publish(
-            "movies",
-            {"items": snapshot},
-            world="sample",
-            required={"movies.items": required_checks("movies.items")},
-            card="card",
-            settings={},
-        )
-    assert len(caught.value.details["problems"]) == len(required_checks("movies.items"))

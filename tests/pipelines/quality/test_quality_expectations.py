@@ -14,7 +14,7 @@ from pipelines.config import PersonaSettings
 from pipelines.domains import DOMAINS
 from pipelines.errors import ContractError
 from pipelines.personas import generate
-from pipelines.quality import SUITES, PersonaTargets, check_dataset, required_checks
+from pipelines.quality import SUITES, check_dataset, required_checks
 from pipelines.store import CheckRecord, Snapshot
 
 DRIFT = {"row_drop", "schema_unchanged"}
@@ -112,30 +112,6 @@ def test_failing_rows_are_the_rows_that_fail(world: Any) -> None:
     assert all(row["genres"] == "0" for row in record.details["rows"])
 
 
-def test_a_duplicate_description_names_both_personas(world: Any) -> None:
-    first = world.frames["movies.personas"]["description"][0]
-    bad = world.broken(
-        "movies.personas",
-        lambda f: f.with_columns(
-            description=pl.when(pl.int_range(pl.len()) == 7)
-            .then(pl.lit(first))
-            .otherwise("description")
-        ),
-    )
-    record = _check(world, bad)["descriptions_distinct"]
-    assert {row["persona_id"] for row in record.details["rows"]} == {
-        "persona:default:0000000",
-        "persona:default:0000007",
-    }
-
-
-def test_what_is_missing_from_the_graph_is_named(world: Any) -> None:
-    bad = world.broken(
-        "movies.graph_triples", lambda f: f.filter(pl.col("relation") != "directed-by")
-    )
-    assert _check(world, bad)["relation_coverage"].details["rows"] == [{"missing": "directed-by"}]
-
-
 def test_leaks_show_the_triple_and_the_versions_compared(world: Any) -> None:
     change = BAD["movies.graph_triples"]["no_leaks"][0]
     record = _check(world, world.broken("movies.graph_triples", change))["no_leaks"]
@@ -155,22 +131,6 @@ def test_bounds_follow_the_settings(world: Any) -> None:
     record = next(r for r in records if r.name == "plot_coverage")
     assert not record.passed
     assert record.details["bound"]["mostly"] == 0.9
-
-
-def test_a_source_without_links_owes_no_tmdb_features(world: Any) -> None:
-    bare = world.broken(
-        "movies.items",
-        lambda f: f.with_columns(
-            tmdb_id=pl.lit(None, pl.Int64),
-            overview=pl.lit(None, pl.String),
-            actors=pl.lit([], pl.List(pl.String)),
-        ),
-    )
-    records = _check(world, bare)
-    for name in ("plot_coverage", "cast_coverage", "director_coverage"):
-        assert records[name].status == "not applicable"
-        assert "no item has a TMDB id" in records[name].details["skipped"]
-    assert "skipped" not in records["genre_coverage"].details
 
 
 def _films_without_plots(frame: pl.DataFrame, records: pl.Expr) -> pl.DataFrame:
@@ -232,14 +192,6 @@ def test_baseline_raters_may_score_everybody_alike(world: Any) -> None:
     record = _check(world, flat)["persona_variance"]
     assert record.status == "not applicable"
     assert "baseline raters" in record.details["skipped"]
-
-
-def test_persona_targets_can_be_given(world: Any) -> None:
-    targets = PersonaTargets(ages=((4, 94, 1.0),), genders={"male": 1.0}, favourable={})
-    record = _check(world, world.tables["movies.personas"], persona_targets=targets)[
-        "gender_balance"
-    ]
-    assert not record.passed
 
 
 @pytest.mark.parametrize(("drawn_from", "stated"), [(18, 18), (4, 4), (4, 18), (40, 18), (4, None)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import re
@@ -11,24 +10,19 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from pipelines.figures import to_markdown_image
 from pipelines.licences import Licence
 from pipelines.markdown import code_span, escape_markdown, terminal_text
 from pipelines.quality import (
     PLOTS,
     dataset_card,
-    persona_targets,
     plots_for,
     release_summary,
     render_summary,
 )
-from pipelines.quality._plots import item_popularity, rating_histogram
-from pipelines.quality._views_scores import human_histogram, rating_histograms
+from pipelines.quality._views_scores import rating_histograms
 from pipelines.sources import SOURCES
 
 HOSTILE = [
@@ -98,23 +92,6 @@ def test_hostile_text_stays_text_in_its_cell(text: str) -> None:
     assert page.cells[4].strip() == "after"
 
 
-@settings(deadline=None)
-@given(st.text(max_size=60), st.text(max_size=60))
-def test_no_text_changes_the_shape_of_the_table(title: str, text: str) -> None:
-    page = _Cells(_MARKDOWN.render(table_of(("title", "n"), (title, 1), (text, 2))))
-    assert page.tags == TABLE_TAGS
-    assert (page.rows, len(page.cells)) == (3, 6)
-
-
-@pytest.mark.parametrize("text", ["http://x.example", "www.x.example", "a@x.example"])
-def test_addresses_are_not_links(text: str) -> None:
-    # Viewers with automatic links look for these characters.
-    escaped = escape_markdown(text)
-    assert "://" not in escaped
-    assert "www." not in escaped
-    assert "@" not in escaped
-
-
 # -- plots -----------------------------------------------------------------------------------
 
 
@@ -137,58 +114,6 @@ def test_plots_are_small_pictures(world: Any, dataset: str) -> None:
         colours = Image.open(io.BytesIO(data)).convert("RGB").getcolors(1 << 20)
         assert colours is not None
         assert len(colours) > 10
-
-
-def test_plots_are_the_same_bytes_for_the_same_rows(world: Any) -> None:
-    scan = world.tables["movies.interactions"].scan()
-    assert item_popularity(scan) == item_popularity(scan)
-    assert rating_histogram(scan) != item_popularity(scan)
-
-
-def test_a_plot_shows_the_data(world: Any) -> None:
-    scan = world.tables["movies.interactions"].scan()
-    assert rating_histogram(scan) != rating_histogram(scan.with_columns(rating=pl.lit(3.0)))
-
-
-def test_plots_leave_global_state_alone(world: Any) -> None:
-    import matplotlib as mpl
-
-    before = dict(mpl.rcParams)
-    rating_histogram(world.tables["movies.interactions"].scan())
-    assert dict(mpl.rcParams) == before
-    import sys
-
-    pyplot = sys.modules.get("matplotlib.pyplot")
-    assert pyplot is None or pyplot.get_fignums() == []
-
-
-@pytest.mark.parametrize("dataset", PLOTTED)
-def test_empty_tables_have_plots_that_say_so(world: Any, dataset: str) -> None:
-    empty = world.broken(dataset, lambda f: f.head(0))
-    plots = plots_for(dataset, empty, store=world.store, settings=world.settings)
-    assert all(data.startswith(b"\x89PNG") for data in plots.values())
-
-
-def test_hostile_labels_are_drawn_as_text(world: Any) -> None:
-    genres = ["$\\frac{", "a\nb" * 50, "<b>", "\x00\u202e"]
-    hostile = world.broken("movies.items", lambda f: f.with_columns(genres=pl.lit(genres)))
-    plots = plots_for("movies.items", hostile, store=world.store, settings=world.settings)
-    assert all(len(data) < 60_000 for data in plots.values())
-
-
-def test_pictures_are_embedded_in_markdown() -> None:
-    text = to_markdown_image(b"\x89PNG", "a ] picture")
-    page = _MARKDOWN.render(text)
-    assert page.count("<img") == 1
-    assert 'alt="a ] picture"' in page
-    assert base64.b64encode(b"\x89PNG").decode() in page
-
-
-def test_human_ratings_are_taken_to_the_scale_of_the_scores() -> None:
-    people = pl.LazyFrame({"rating": [0.5, 4.5, 4.5, 5.0], "scale": ["0.5-5"] * 4})
-    ten = dict(human_histogram(people, "1-10").iter_rows())
-    assert ten == {**dict.fromkeys(map(float, range(1, 11)), 0.0), 1.0: 0.25, 9.0: 0.5, 10.0: 0.25}
-    assert sum(human_histogram(people, "1-5")["share"]) == pytest.approx(1)
 
 
 def test_scores_are_compared_on_the_coarser_scale() -> None:
@@ -269,26 +194,6 @@ def test_card_lists_rejected_rows_before_its_tables(world: Any) -> None:
     assert "rejected" not in _card(world, summary=summary).partition("\n## ")[0]
 
 
-def test_interval_of_the_mean_is_over_users() -> None:
-    from pipelines.quality._summary import _cluster_mean
-
-    # Two users of one rating each, 1 and 3: mean 2, deviation sqrt(2), error 1.
-    two_users = pl.DataFrame({"n": [1, 1], "total": [1.0, 3.0]})
-    two = _cluster_mean(two_users)
-    assert two is not None
-    assert (two["value"], two["low"], two["high"]) == pytest.approx((2, 2 - 1.959964, 2 + 1.959964))
-    # A hundred equal ratings of each user tell nothing more about other users.
-    many = _cluster_mean(pl.DataFrame({"n": [100, 100], "total": [100.0, 300.0]}))
-    assert many is not None
-    assert many["low"] == pytest.approx(two["low"])
-    assert (
-        _cluster_mean(
-            pl.DataFrame({"n": [], "total": []}, schema={"n": pl.Int64, "total": pl.Float64})
-        )
-        is None
-    )
-
-
 def test_summary_counts_checks_and_names_those_that_failed(world: Any, tmp_path: Any) -> None:
     from pipelines.store import CheckRecord, Store
 
@@ -302,34 +207,6 @@ def test_summary_counts_checks_and_names_those_that_failed(world: Any, tmp_path:
     checks = release_summary(store, {"items": table})["checks"]
     assert (checks["passed"], checks["warned"], checks["failed"]) == (1, 1, 1)
     assert checks["failing"] == ["items.b", "items.c"]
-
-
-def test_rater_figures_noted_with_the_scores_are_used(world: Any, tmp_path: Any) -> None:
-    from pipelines.store import Store
-
-    store = Store(tmp_path / "home")
-    frame = world.frames["movies.preference_scores"].head(400)
-    table = store.commit(
-        "movies.preference_scores", frame, code_version="1", stats={"quality": RATERS}
-    )
-    assert release_summary(store, {"preference_scores": table})["raters"] == RATERS
-
-
-def test_summary_is_rendered_for_the_terminal(world: Any) -> None:
-    from rich.console import Console
-
-    screen = Console(width=100, record=True, file=io.StringIO())
-    screen.print(render_summary(release_summary(world.store, _tables(world), raters=RATERS)))
-    text = screen.export_text()
-    assert "with director" in text
-    assert "12,000" in text
-    assert "global mean" in text
-    assert "1.020 to 1.070" in text
-    screen.print(render_summary({}))
-
-
-def test_card_is_the_same_for_the_same_content(world: Any) -> None:
-    assert _card(world) == _card(world)
 
 
 def test_the_card_states_what_was_read_from_texts(world: Any) -> None:
@@ -383,13 +260,6 @@ def test_card_does_not_deny_a_model(world: Any) -> None:
     assert "`some-model-7b`" in card
 
 
-def test_card_is_one_document_with_whole_tables(world: Any) -> None:
-    page = _Cells(_MARKDOWN.render(_card(world)))
-    assert {"script", "img"}.isdisjoint(page.tags)
-    # tables, making, films, means, two of raters, personas, and one of columns per table
-    assert _MARKDOWN.render(_card(world)).count("<table>") == 7 + len(_tables(world))
-
-
 @pytest.mark.parametrize(
     ("prior", "pooled"), [("pooled with 610 people of X", True), ("its own people", False)]
 )
@@ -399,12 +269,6 @@ def test_card_says_where_tastes_of_a_small_world_are_from(
     raters = {**RATERS, "facts": {"rater": "statistical", "fitted": {"taste_prior": prior}}}
     summary = release_summary(world.store, _tables(world), raters=raters)
     assert ("drawn from, is pooled with 610 people of X" in _card(world, summary=summary)) == pooled
-
-
-def test_facts_of_a_rater_of_ones_own_may_have_any_shape(world: Any) -> None:
-    raters = {**RATERS, "facts": {"rater": "mine", "fitted": "means of items"}}
-    summary = release_summary(world.store, _tables(world), raters=raters)
-    assert "is pooled with" not in _card(world, summary=summary)
 
 
 def test_hostile_licences_and_names_stay_text(world: Any) -> None:
@@ -453,18 +317,6 @@ def test_secrets_and_machine_settings_are_not_in_the_card(world: Any) -> None:
     card = _card(world, settings=settings)
     assert "secret-token" not in card
     assert "/private" not in card
-
-
-def test_targets_are_shares() -> None:
-    targets = persona_targets()
-    assert sum(share for *_, share in targets.ages) == pytest.approx(1)
-    assert sum(targets.genders.values()) == pytest.approx(1)
-    assert 0.5 < targets.genders["female"] < 0.52
-    assert targets.ages[0][:2] == (18, 19)
-    assert persona_targets(4).ages[0][0] == 4
-    assert all(
-        0 < share <= 1 for shares in targets.favourable.values() for share in shares.values()
-    )
 
 
 def test_summary_shows_a_model_and_on_how_many_ratings_it_was_asked(world: Any) -> None:

@@ -15,7 +15,7 @@ from pipelines.retrieval import (
     newest_best,
     open_retriever,
 )
-from pipelines.retrieval.testing import RetrieverContract, contract_items, contract_queries
+from pipelines.retrieval.testing import RetrieverContract, contract_items
 from pipelines.scales import SCALES
 from pipelines.seams import RETRIEVERS
 
@@ -104,22 +104,6 @@ def test_a_feature_that_either_lacks_is_left_out_and_not_taken_as_equal(
     assert np.isnan(films.similarity(np.array([2]), np.array([3]))[0])
 
 
-@given(left=st.integers(0, 11), right=st.integers(0, 11))
-def test_feature_similarity_is_symmetric_and_between_0_and_1(left: int, right: int) -> None:
-    features = ItemFeatures.of(contract_items())
-    there, back = (
-        float(features.similarity(np.array([a]), np.array([b]))[0])
-        for a, b in ((left, right), (right, left))
-    )
-    if np.isnan(there):
-        assert np.isnan(back)
-        return
-    assert there == back
-    assert 0 <= there <= 1
-    if left == right:
-        assert there == 1.0
-
-
 def test_books_are_compared_by_their_authors() -> None:
     books = pl.DataFrame(
         {
@@ -154,22 +138,6 @@ def test_graph_memory_ranks_by_pathsim() -> None:
     found = retriever.similarity(ROW, np.array([[1, 2, 3]]))  # type: ignore[attr-defined]
     np.testing.assert_allclose(found, [[1.0, 2 / 3, 0.0]], rtol=1e-6)
     assert retriever.select(ROW, np.array([[3, 1, 2]]), np.ones((1, 3)), 1).tolist() == [[1]]
-
-
-def test_the_graph_retriever_keeps_few_rows_and_says_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    items = contract_items()
-    release = {"graph_triples": genre_edges(items)}
-    roomy = open_retriever("graph", items=items, release=release)
-    tight = open_retriever("graph", items=items, release=release)
-    monkeypatch.setattr(tight, "_most", 2)
-    asked, histories, ratings = contract_queries(7, 25, 9)
-    for _ in range(2):
-        np.testing.assert_array_equal(
-            tight.select(asked, histories, ratings, 3), roomy.select(asked, histories, ratings, 3)
-        )
-    assert len(tight._rows) <= 2  # type: ignore[attr-defined]
 
 
 @given(

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 from support import small_release
 from support.tiny_models import tiny_checkpoint
 
-from pipelines import cohorts, raters
+from pipelines import cohorts
 from pipelines.errors import ContractError
-from pipelines.execution import LocalExecutor
 from pipelines.llm.answers import AnswerStore
 from pipelines.stages import Built, PipelineContext, build, s70_scores, stage_of
-from pipelines.stages.s70_scores import _blocks
 from pipelines.store import Store
 
 PLAN, SCORES = "movies.score_plan", "movies.preference_scores"
@@ -73,36 +68,6 @@ def test_parts_decide_no_score(
     assert scores_too.report.shown["scored_now"] == scores.report.shown["scored_now"] > 0
 
 
-class Worker(LocalExecutor):
-    """Gets its work and its parts as another process would, and gives its results so."""
-
-    def map(self, work: Any, parts: Iterable[Any]) -> Iterator[Any]:
-        work = pickle.loads(pickle.dumps(work))
-        for part in parts:
-            yield pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(part)))))
-
-
-@pytest.mark.pipeline
-@pytest.mark.parametrize("rater", ["statistical", "mean"])
-def test_a_worker_needs_no_home_and_gives_the_same_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rater: str
-) -> None:
-    cut_into(PAIRS, monkeypatch)
-    _, here = scored(tmp_path / "here", rater=rater)
-    opened, open_rater = [], raters.open_rater
-
-    def counting(*args: Any, **tables: Any) -> Any:
-        opened.append(tables["persona_embeddings"].height)
-        return open_rater(*args, **tables)
-
-    monkeypatch.setattr(raters, "open_rater", counting)
-    monkeypatch.setattr(s70_scores, "open_executor", Worker)
-    _, there = scored(tmp_path / "there", rater=rater)
-    assert there.snapshots[SCORES].version == here.snapshots[SCORES].version
-    # Fitted once, whatever the number of parts.
-    assert opened == [1]
-
-
 def test_somebody_planned_who_is_no_persona_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,14 +81,6 @@ def test_somebody_planned_who_is_no_persona_is_found(
     )
     with pytest.raises(ContractError, match="1 unknown persona"):
         build(stage_of(SCORES), context, cohort="default")
-
-
-def test_blocks_cover_everybody() -> None:
-    ids = pl.Series("persona_id", ["a", "b", "c", "d", "e"])
-    everyone = ids.to_frame()
-    cut = [everyone.filter(block.rows())["persona_id"].to_list() for block in _blocks(ids, 2)]
-    assert cut == [["a", "b"], ["c", "d"], ["e"]]
-    assert [everyone.filter(b.rows()).height for b in _blocks(ids.head(0), 2)] == [5]
 
 
 @pytest.mark.pipeline

@@ -194,17 +194,6 @@ def people(context: PipelineContext) -> list[str]:
     return context.store.current(PLAN).read()["persona_id"].to_list()
 
 
-def test_cohorts_are_kept_beside_each_other_in_order_of_ids(context: PipelineContext) -> None:
-    for cohort in ("b", "a-1", "a"):
-        build(cohorts(1), context, cohort=cohort)
-    assert people(context) == ["persona:a-1:1", "persona:a:1", "persona:b:1"]
-    build(cohorts(1, 2, code="2"), context, cohort="a")
-    assert people(context) == ["persona:a-1:1", "persona:a:1", "persona:a:2", "persona:b:1"]
-    manifest = context.store.current(PLAN).manifest
-    assert manifest.stats == {"pairs": {"a": 2, "a-1": 1, "b": 1}}
-    assert set(manifest.config["cohorts"]) == {"a", "a-1", "b"}
-
-
 def test_cohort_is_reused_beside_any_others(context: PipelineContext) -> None:
     build(cohorts(1), context, cohort="a")
     assert build(cohorts(1), context, cohort="a").reused

@@ -6,7 +6,6 @@ The file is also the program that is run: ``python test_stages_without_dagster.p
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,9 @@ from typing import Any
 import pytest
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).parents[3])]
+    sys.path[:0] = [str(Path(__file__).parents[n]) for n in (3, 2)]
+
+from support import marts
 
 from pipelines import warehouse
 from pipelines.domains import DOMAINS
@@ -25,7 +26,6 @@ from pipelines.store import Store
 
 pytestmark = pytest.mark.pipeline
 
-REPOSITORY = Path(__file__).parents[3]
 TINY = {
     "personas": {"count": 6},
     "world": {"sample": {"films": 30, "users": 40, "ratings": 700}},
@@ -35,14 +35,8 @@ SOURCES = ("raw.world_files", "raw.movielens_ratings", "raw.tmdb_movies")
 
 def dbt(context: PipelineContext) -> None:
     """Build the movies' models, as any scheduler may."""
-    settings, project = context.settings, REPOSITORY / "dbt"
     warehouse.link_sources(context.store)
-    command = [str(Path(sys.executable).with_name("dbt")), "build", "--select", "tag:movies"]
-    command += ["--exclude-resource-type", "unit_test", "--exclude", "tag:amazon"]
-    command += ["--project-dir", str(project)]
-    command += ["--profiles-dir", str(project), "--vars", json.dumps(warehouse.dbt_vars(settings))]
-    environment = {**os.environ, **warehouse.dbt_environment(settings)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = marts.dbt(context.settings, "build", "--select", "tag:movies", "--exclude", "tag:amazon")
     assert done.returncode == 0, done.stdout[-3000:]
     warehouse.record_dbt_run(context.store.home)
 

@@ -94,8 +94,3 @@ def test_what_was_asked_outside_of_tables_or_by_a_killed_build_is_kept(tmp_path:
     with answers_of(home, "movies.preference_scores", "default"):
         _ask(home, "c")
     assert gc(home)["unattributed"] == 3
-
-
-def test_gc_of_a_home_without_answers_makes_none(tmp_path: Path) -> None:
-    assert gc(tmp_path / "home", "--dry-run") == {"removed": 0, "attributed": 0, "unattributed": 0}
-    assert not (tmp_path / "home" / "answers").exists()

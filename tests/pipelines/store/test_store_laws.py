@@ -10,7 +10,6 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -90,35 +89,6 @@ def test_rows_come_back_in_files_and_row_groups_of_fixed_size(rows: list[dict[st
     expected = [16] * (len(rows) // 16) + ([len(rows) % 16] if len(rows) % 16 or not rows else [])
     assert [e.rows for e in entries] == expected
     assert read.equals(pl.DataFrame(table))
-
-
-def test_columns_have_dictionaries_where_their_values_repeat(tmp_path: Path) -> None:
-    """Of 64 rows: as many numbers, 8 genres, 9 years, and lists of words."""
-    table = pa.table(
-        {
-            "number": pa.array(range(64), pa.int64()),
-            "genre": pa.array([f"genre {n % 8}" for n in range(64)], pa.large_string()),
-            "year": pa.array([1990 + n % 9 for n in range(64)], pa.int64()),
-            "nothing": pa.array([None] * 64, pa.int64()),
-            "words": pa.array([[f"word {n}"] for n in range(64)], pa.large_list(pa.large_string())),
-            "vector": pa.array([[0.0, 1.0]] * 64, pa.large_list(pa.float32())),
-        }
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parquet, "ROW_GROUP_NESTED", 64)
-        writer = PartWriter(tmp_path, table.schema)
-        writer.write(table)
-        (entry,) = writer.finish()
-    group = pq.ParquetFile(tmp_path / entry.name).metadata.row_group(0)
-    columns = [group.column(n) for n in range(group.num_columns)]
-    assert {c.path_in_schema: c.has_dictionary_page for c in columns} == {
-        "number": False,
-        "genre": True,
-        "year": False,
-        "nothing": True,
-        "words.list.element": True,
-        "vector.list.element": False,
-    }
 
 
 PAIRS = st.dictionaries(

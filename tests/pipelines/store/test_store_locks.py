@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import polars as pl
@@ -15,8 +14,8 @@ import pytest
 
 from pipelines.errors import LockedError, StoreError
 from pipelines.store import Store
-from pipelines.store.files import LocalFiles, storage_errors
-from pipelines.store.locks import holder_record, mutex
+from pipelines.store.files import storage_errors
+from pipelines.store.locks import mutex
 
 ROWS = pl.DataFrame({"user_id": ["ml-user:1"], "item_id": ["ml:1"], "split": ["train"]})
 
@@ -148,14 +147,6 @@ def test_a_forgotten_writer_takes_its_staging_with_it(tmp_path: Path) -> None:
     assert not list((tmp_path / "_staging").iterdir())
 
 
-def test_the_record_of_a_staging_says_whose_it_is(tmp_path: Path) -> None:
-    staging = LocalFiles(tmp_path).stage(holder_record())
-    text = (staging.path / "_owner.json").read_text()
-    assert f'"pid":{os.getpid()}' in text
-    assert '"process_started"' in text
-    staging.drop()
-
-
 @pytest.mark.parametrize(
     ("number", "message"),
     [
@@ -188,31 +179,3 @@ def test_a_home_below_a_file_is_a_store_error(tmp_path: Path) -> None:
         store.commit("movies.splits", ROWS, code_version="1")
     with pytest.raises(StoreError, match="the store can't be written"):
         store.run_lock().__enter__()
-
-
-@pytest.mark.pipeline
-def test_a_home_that_may_not_be_written_is_a_store_error() -> None:
-    code = (
-        "import os, sys\n"
-        "import polars as pl\n"
-        "from pipelines.errors import StoreError\n"
-        "from pipelines.store import Store\n"
-        f"rows = pl.DataFrame({ROWS.to_dict(as_series=False)!r})\n"
-        # All imports come before the rights are given up, for the interpreter may be
-        # installed where only its owner can read.
-        "Store(sys.argv[1]).commit('movies.splits', rows, code_version='1')\n"
-        "if os.geteuid() == 0: os.seteuid(65534)\n"
-        "try: Store(sys.argv[2]).commit('movies.splits', rows, code_version='1')\n"
-        "except StoreError as error: print(error)\n"
-    )
-    # Not pytest's folders: those are closed to other users.
-    with tempfile.TemporaryDirectory() as folder:
-        free, closed = Path(folder, "free"), Path(folder, "closed")
-        Path(folder).chmod(0o755)
-        closed.mkdir(0o555)
-        result = subprocess.run(
-            [sys.executable, "-c", code, free, closed], capture_output=True, text=True, check=False
-        )
-        assert "not allowed to write (Permission denied)" in result.stdout, result
-        assert "check the owner" in result.stdout
-        assert not list(closed.iterdir())

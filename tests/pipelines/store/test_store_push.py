@@ -134,21 +134,6 @@ def test_push_uploads_no_file_twice(store: Store, s3_address: str) -> None:
     assert (second.files, second.uploaded_files) == (3, 1)
 
 
-def test_push_of_same_content_from_another_home_keeps_what_is_there(
-    store: Store, s3_address: str, s3_endpoint: str, tmp_path: Path
-) -> None:
-    publish(store, 1)
-    other = Store(tmp_path / "other")
-    publish(other, 1)
-    store.push("movies", s3_address)
-    before = names(s3_address, s3_endpoint)
-    other.push("movies", s3_address)
-    assert names(s3_address, s3_endpoint) == before
-    # Its manifests hold the times of the first home, and a lock file their hashes.
-    later = other.push(publish(other, 1, cohorts=("a", "b")), s3_address)
-    open_release(later.address, verify=True)
-
-
 @pytest.mark.parametrize("lost", [False, True], ids=["refused", "answer lost"])
 def test_push_that_ends_at_any_write_leaves_older_release_and_is_finished_by_the_next(
     store: Store, proxy: FaultProxy, s3_address: str, lost: bool
@@ -253,22 +238,6 @@ def test_columns_are_read_in_ranges_and_refusals_hide_the_token(
         with pytest.raises(StoreError, match=r"refuses access \(ExpiredToken\): s3://") as caught:
             read(["split"])
         assert TOKEN not in "".join(traceback.format_exception(caught.value))
-
-
-def test_rows_are_read_from_the_endpoint_of_now(
-    store: Store, s3_address: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store.push(publish(store, 1), s3_address)
-    for _ in range(2):
-        with FaultProxy(s3_endpoint).running() as proxy:
-            monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
-            table = open_release(f"{s3_address}/movies")["splits"]
-            before = len(proxy.requests)
-            assert table.arrow(["split"]).num_rows == 1
-            assert len(proxy.requests) > before
-            before = len(proxy.requests)
-            assert table.lazy().collect().height == 1
-            assert len(proxy.requests) > before
 
 
 def test_damaged_release_is_not_pushed(store: Store, s3_address: str, s3_endpoint: str) -> None:

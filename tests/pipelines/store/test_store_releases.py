@@ -12,7 +12,6 @@ import polars as pl
 import pytest
 
 from pipelines.errors import IntegrityError, ReleaseError, StoreError
-from pipelines.progress import listening
 from pipelines.store import CheckRecord, Release, Snapshot, Store
 
 SPLITS, STATS = "movies.splits", "movies.item_stats"
@@ -238,14 +237,6 @@ def test_a_damaged_record_of_checks_is_named_and_stops_a_release(
     assert store.releases() == []
 
 
-def test_details_of_checks_must_be_json(store: Store, snapshot: Snapshot) -> None:
-    with pytest.raises(StoreError, match="plain JSON values"):
-        store.record_checks(
-            SPLITS, snapshot.version, [CheckRecord("keys", passed=True, details={"a": object()})]
-        )
-    assert store.checks(SPLITS, snapshot.version) == {}
-
-
 def test_checks_of_ancestors_count_and_can_be_required(store: Store) -> None:
     raw = store.commit("raw.tmdb_missing", missing(1), code_version="1")
     table = store.commit(SPLITS, THREE, code_version="1", inputs={"raw.tmdb_missing": raw.version})
@@ -337,15 +328,6 @@ def test_tables_made_from_different_versions_of_one_dataset_are_refused(store: S
     assert release.lineage["raw.tmdb_missing"] == new
 
 
-def test_different_original_files_of_one_name_are_refused(store: Store) -> None:
-    tables = {
-        "splits": store.commit(SPLITS, THREE, code_version="1", inputs={"file:r.csv": "a" * 64}),
-        "stats": store.commit(STATS, stats(1), code_version="1", inputs={"file:r.csv": "b" * 64}),
-    }
-    with pytest.raises(ReleaseError, match=r"file:r\.csv has 2 versions"):
-        store.publish("m", tables, world="w", required={}, card="c", settings={})
-
-
 def test_one_dataset_pinned_twice_must_be_one_version(store: Store) -> None:
     tables = {
         "a": store.commit(SPLITS, THREE, code_version="1"),
@@ -359,11 +341,6 @@ def test_one_dataset_pinned_twice_must_be_one_version(store: Store) -> None:
 def test_bad_release_names_are_refused(store: Store, snapshot: Snapshot, name: str) -> None:
     with pytest.raises(ReleaseError, match="not a release name"):
         publish(store, snapshot, name=name)
-
-
-def test_a_release_without_tables_is_refused(store: Store) -> None:
-    with pytest.raises(ReleaseError, match="needs tables"):
-        store.publish("m", {}, world="w", required={}, card="c", settings={})
 
 
 def test_corrupt_and_foreign_files_among_releases_are_left_out(
@@ -469,13 +446,6 @@ def test_a_manifest_rewritten_with_a_fitting_digest_is_not_the_released_one(
         store.release("movies").snapshot("splits")
 
 
-def test_a_manifest_in_the_wrong_folder_is_named(store: Store, snapshot: Snapshot) -> None:
-    other = snapshot.path.with_name("0" * 16)
-    shutil.copytree(snapshot.path, other)
-    with pytest.raises(IntegrityError, match=f"of {SPLITS}@{snapshot.version} in another's"):
-        store.get(SPLITS, "0" * 16)
-
-
 def test_a_changed_lock_file_or_card_is_found(store: Store, snapshot: Snapshot) -> None:
     release = publish(store, snapshot)
     card = release.path.with_name(f"{release}.md")
@@ -487,15 +457,6 @@ def test_a_changed_lock_file_or_card_is_found(store: Store, snapshot: Snapshot) 
     release.path.write_text(release.path.read_text().replace('"sample"', '"real"'))
     with pytest.raises(IntegrityError, match=f"changed after it was published: {release.path}"):
         store.release("movies")
-
-
-def test_verification_reports_its_progress(store: Store, snapshot: Snapshot) -> None:
-    publish(store, snapshot)
-    seen: list[tuple[int, int | None]] = []
-    with listening(lambda _, done, total: seen.append((done, total))):
-        report = store.verify("movies")
-    assert seen == [(0, snapshot.bytes), (snapshot.bytes, snapshot.bytes)]
-    assert (report.files, report.bytes, report.ok) == (1, snapshot.bytes, True)
 
 
 # -- differences -------------------------------------------------------------------------------

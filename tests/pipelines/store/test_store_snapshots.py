@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pandera.polars as pa_polars
@@ -18,10 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import pipelines.store as store_package
 from pipelines.contracts import CONTRACTS, Contract
 from pipelines.errors import ContractError, IntegrityError, StoreError
-from pipelines.store import Build, Manifest, SnapshotWriter, Store, Table, build_key
+from pipelines.store import Build, SnapshotWriter, Store, Table, build_key
 
 SPLITS = "movies.splits"
 
@@ -329,19 +326,6 @@ def test_an_empty_table_among_several_stops_all_of_them(store: Store) -> None:
     assert store.datasets() == []
 
 
-def test_writers_can_be_committed_together_by_hand(store: Store) -> None:
-    writers = [
-        store.write(SPLITS, code_version="1"),
-        store.write("raw.tmdb_missing", code_version="1"),
-    ]
-    writers[0].append(THREE)
-    writers[1].append(pl.DataFrame({"tmdb_id": [1], "reason": ["not_found"]}))
-    writers[0].prepare()
-    assert store.datasets() == []
-    snapshots = store.commit_together(writers)
-    assert [s.dataset for s in snapshots] == [SPLITS, "raw.tmdb_missing"]
-
-
 def test_unknown_things_are_named(store: Store) -> None:
     with pytest.raises(StoreError, match=r"no movies\.splits in this store.*understudy run"):
         store.current(SPLITS)
@@ -420,24 +404,6 @@ def test_a_damaged_pointer_is_named_and_the_next_commit_mends_it(
     store.commit(SPLITS, THREE, code_version="1")
     assert store.current(SPLITS) == snapshot
     assert store.find_build(SPLITS, snapshot.manifest.build_key) == snapshot
-
-
-def test_a_manifest_survives_its_json_form(store: Store) -> None:
-    snapshot = store.commit(SPLITS, THREE, code_version="1", stats={"a": [1, None]})
-    path = snapshot.path / "_manifest.json"
-    assert Manifest.from_json(path.read_bytes(), path) == snapshot.manifest
-    assert json.loads(path.read_bytes())["files"][0]["rows"] == 3
-
-
-def test_exported_names_exist_and_are_all_that_is_exported() -> None:
-    for name in store_package.__all__:
-        assert hasattr(store_package, name)
-    public = {
-        name
-        for name, value in vars(store_package).items()
-        if not name.startswith("_") and not isinstance(value, ModuleType)
-    }
-    assert public == set(store_package.__all__)
 
 
 @pytest.mark.pipeline

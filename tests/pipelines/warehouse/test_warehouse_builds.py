@@ -170,13 +170,6 @@ def test_a_whole_build_is_evidence(dbt: Dbt) -> None:
     ]
 
 
-def test_recording_twice_changes_nothing(dbt: Dbt) -> None:
-    dbt.run(*ALL)
-    before = BuildRecords.load(dbt.home).groups
-    record_dbt_run(dbt.home, dbt.target)
-    assert BuildRecords.load(dbt.home).groups == before
-
-
 def test_groups_are_recorded_by_themselves(dbt: Dbt) -> None:
     dbt.run(A, TEST_A)
     dbt.run(*BOOKS)

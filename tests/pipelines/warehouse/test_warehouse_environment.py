@@ -49,16 +49,6 @@ def test_every_dbt_variable_has_the_default_of_the_settings() -> None:
     assert project["vars"] == dbt_vars(Settings())
 
 
-def test_dbt_logs_at_info_unless_the_caller_wants_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = Settings(runtime={"home": tmp_path})
-    monkeypatch.delenv("DBT_LOG_LEVEL_FILE", raising=False)
-    assert dbt_environment(settings)["DBT_LOG_LEVEL_FILE"] == "info"
-    monkeypatch.setenv("DBT_LOG_LEVEL_FILE", "debug")
-    assert dbt_environment(settings)["DBT_LOG_LEVEL_FILE"] == "debug"
-
-
 @pytest.mark.parametrize(("rows", "jobs"), [(0, "4"), (8_388_608, "4"), (8_388_609, "1")])
 def test_models_are_built_one_by_one_where_one_would_fill_the_memory(
     tmp_path: Path, rows: int, jobs: str

@@ -39,25 +39,6 @@ def test_a_new_version_is_linked_only_when_asked(raw_store: Store) -> None:
     assert pl.read_parquet(link / "*.parquet")["tmdb_id"].to_list() == [1]
 
 
-def test_linking_the_same_again_changes_nothing(raw_store: Store) -> None:
-    link_sources(raw_store)
-    layout = WarehouseLayout(raw_store.home)
-    before = layout.linked.read_bytes()
-    inodes = {p.name: p.lstat().st_ino for p in layout.sources.iterdir()}
-    link_sources(raw_store)
-    assert layout.linked.read_bytes() == before
-    assert {p.name: p.lstat().st_ino for p in layout.sources.iterdir()} == inodes
-
-
-def test_a_link_that_somebody_bent_is_put_right(raw_store: Store, tmp_path: Path) -> None:
-    link_sources(raw_store)
-    link = WarehouseLayout(raw_store.home).sources / "tmdb_missing"
-    link.unlink()
-    link.symlink_to(tmp_path)
-    link_sources(raw_store)
-    assert link.resolve() == raw_store.current("raw.tmdb_missing").path.resolve()
-
-
 def test_links_survive_moving_the_home(raw_store: Store, tmp_path: Path) -> None:
     link_sources(raw_store)
     moved = tmp_path / "elsewhere" / "deep"
@@ -88,13 +69,6 @@ def test_what_the_store_does_not_have_is_not_linked(raw_store: Store, tmp_path: 
     new_missing(store, 6)
     link_sources(store)
     assert [p.name for p in layout.sources.iterdir()] == ["tmdb_missing"]
-
-
-def test_unknown_tables_and_versions_are_named(raw_store: Store) -> None:
-    with pytest.raises(StoreError, match=r"dbt has no source raw\.tmdb_movie \("):
-        link_sources(raw_store, {"raw.tmdb_movie": "x"})
-    with pytest.raises(StoreError, match=r"no versions of raw\.tmdb_missing match"):
-        link_sources(raw_store, {"raw.tmdb_missing": "ffff"})
 
 
 @pytest.mark.faults

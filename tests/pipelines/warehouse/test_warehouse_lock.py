@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import LockedError, StoreError
+from pipelines.errors import LockedError
 from pipelines.warehouse import warehouse_lock
 
 HOLD = """
@@ -50,17 +50,3 @@ def test_it_is_free_again_after_an_error_inside(home: Path) -> None:
         raise ZeroDivisionError
     with warehouse_lock(home, timeout=0):
         pass
-
-
-def test_two_homes_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    with warehouse_lock(tmp_path / "a", timeout=0), warehouse_lock(tmp_path / "b", timeout=0):
-        pass
-
-
-def test_a_home_that_cannot_be_made_is_a_store_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with (
-        pytest.raises(StoreError, match="can't be locked"),
-        warehouse_lock(tmp_path / "file" / "home", timeout=0),
-    ):
-        pytest.fail("there is no folder to lock")

@@ -64,10 +64,6 @@ def test_only_what_is_missing_is_asked(store: AnswerStore) -> None:
     assert (tally.calls, tally.hits) == (5, 10)
 
 
-def test_no_request_is_no_row(store: AnswerStore) -> None:
-    assert run(LineEngine(), [], store)[0] == []
-
-
 @pytest.mark.parametrize("kept", [True, False])
 def test_equal_requests_are_asked_once_wherever_they_come(store: AnswerStore, kept: bool) -> None:
     one, two = question(1), question(2)
@@ -165,27 +161,6 @@ def test_rows_come_while_requests_are_still_drawn(store: AnswerStore) -> None:
     rows.close()
     assert store.waiting == 0
     assert store.committed >= 20
-
-
-def test_found_answers_do_not_pile_up(store: AnswerStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "_CHUNK", 10)
-    monkeypatch.setattr(asking, "_MOST_READY", 20)
-    everything = questions(400)
-    run(LineEngine(), [r for r in everything if r.tag % 50], store)
-    drawn = 0
-
-    def counted() -> Iterator[Request]:
-        nonlocal drawn
-        for request in everything:
-            drawn += 1
-            yield request
-
-    engine = LineEngine()
-    behind = 0
-    for seen, _ in enumerate(ask(engine, counted(), store, serving=SERVING)):
-        behind = max(behind, drawn - seen)
-    assert [r.tag for r in engine.asked] == list(range(0, 400, 50))
-    assert behind <= 50
 
 
 def test_progress_sees_every_answer_and_the_end(store: AnswerStore) -> None:

@@ -170,10 +170,3 @@ def test_export_writes_parquet(filled: Path, tmp_path: Path) -> None:
     frame = pl.read_parquet(out)
     assert frame["model"].value_counts(sort=True).rows() == [("tiny", 3), ("larger [beta]", 1)]
     assert frame.filter(status="ok", model="tiny")["probabilities"].to_list() == [[0.25, 0.5, 0.25]]
-
-
-def test_help_teaches_every_command() -> None:
-    for words in ([], ["stats"], ["show"], ["gc"], ["export"]):
-        result = CliRunner().invoke(app, ["answers", *words, "--help"])
-        assert result.exit_code == 0
-        assert words == [] or "JSON:" in result.output

@@ -146,11 +146,3 @@ def test_a_file_of_a_later_version_is_an_error_and_not_a_damaged_one(home: Path)
     change(home, "PRAGMA user_version = 99")
     with pytest.raises(StoreError, match="have format 99"):
         AnswerStore(home).get(keys)
-
-
-def test_other_files_in_the_folder_are_not_touched(home: Path) -> None:
-    filled(home, 1)
-    (home / "answers" / "notes.txt").write_text("mine")
-    assert AnswerStore(home).stats().problems == ()
-    AnswerStore(home).gc()
-    assert (home / "answers" / "notes.txt").read_text() == "mine"

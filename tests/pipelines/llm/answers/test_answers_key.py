@@ -214,11 +214,6 @@ def test_equal_numbers_have_equal_keys_however_they_are_written() -> None:
     assert answer_key(IDENTITY, none) == answer_key(IDENTITY, minus)
 
 
-def test_a_budget_that_allows_nothing_is_another_call() -> None:
-    keys = {answer_key(IDENTITY, question(1, max_tokens=n)) for n in (-1, 0, 1, 2)}
-    assert len(keys) == 3
-
-
 ODD = [
     Request(),
     question("\x00"),

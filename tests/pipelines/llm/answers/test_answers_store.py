@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.calls import IDENTITY, STARS, answer, question, questions
 
 from pipelines.config import ServingSettings
-from pipelines.errors import EngineError, StoreError
+from pipelines.errors import StoreError
 from pipelines.llm.answers import AnswerStore, answer_key, answer_keys
-from pipelines.llm.engines import Answer, Request
+from pipelines.llm.engines import Answer
 
 
 @pytest.fixture
@@ -266,12 +265,6 @@ def test_a_broken_distribution_is_an_invalid_answer(
     assert detail in kept.detail
 
 
-def test_an_unknown_status_is_the_engines_fault(home: Path) -> None:
-    odd = Answer(question(1), "maybe")  # type: ignore[arg-type]
-    with pytest.raises(EngineError, match="unknown status 'maybe'"):
-        AnswerStore(home).add(IDENTITY, [odd])
-
-
 def test_text_that_no_file_can_hold_is_made_storable(home: Path) -> None:
     with AnswerStore(home) as store:
         [kept] = store.add(IDENTITY, [answer(question(1), text="a\ud800b\x00😀")])
@@ -334,29 +327,6 @@ def test_anyone_can_read_the_file_and_the_export(home: Path, tmp_path: Path) -> 
     file.close()
 
 
-def test_keys_that_are_none_are_refused(home: Path) -> None:
-    for bad in ("", "ab", "g" * 64, "a" * 65):
-        with pytest.raises(ValueError):
-            AnswerStore(home).get([bad])
-    assert AnswerStore(home).get([]) == {}
-    assert not home.exists(), "looking creates nothing"
-
-
-def test_a_look_up_gives_each_position_its_own_row_in_bulk(home: Path) -> None:
-    store = AnswerStore(home, serving(commit_every=100))
-    keys = fill(store, 1000)
-    for request in questions(20, 1000):
-        store.add(IDENTITY, [answer(request)])
-    keys += answer_keys(IDENTITY, questions(20, 1000))
-    dice = np.random.default_rng(4)
-    asked = [keys[n] for n in dice.integers(0, len(keys), 500)] + ["ab" * 32] * 3
-    found = store.look_up([question(0)] * len(asked), asked)
-    assert found[500:] == [None] * 3
-    for key, got in zip(asked[:500], found, strict=False):
-        assert got is not None
-        assert got.text == f"Film {keys.index(key)}?"
-
-
 def test_threads_may_share_a_store(home: Path) -> None:
     store = AnswerStore(home, serving(commit_every=7, commit_seconds=0.01))
 
@@ -374,21 +344,3 @@ def test_threads_may_share_a_store(home: Path) -> None:
     keys = answer_keys(IDENTITY, questions(160))
     assert AnswerStore(home).get(keys).keys() == set(keys)
     assert AnswerStore(home).stats().answers == 160
-
-
-def test_the_same_question_to_another_model_is_another_answer(home: Path) -> None:
-    other = replace(IDENTITY, weights="ef" * 32)
-    with AnswerStore(home) as store:
-        store.add(IDENTITY, [answer(question(1), text="mine")])
-        store.add(other, [answer(question(1), text="theirs")])
-    one, two = (answer_key(i, question(1)) for i in (IDENTITY, other))
-    got = store.get([one, two])
-    assert (got[one].text, got[two].text) == ("mine", "theirs")
-    assert got[two].identity == other
-
-
-def test_requests_are_not_needed_to_read(home: Path) -> None:
-    asked: list[Request] = questions(2)
-    with AnswerStore(home) as store:
-        store.add(IDENTITY, [answer(r) for r in asked])
-    assert [s.text for s in store.select()] == ["Film 1?", "Film 0?"]
