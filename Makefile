@@ -145,9 +145,8 @@ format: $(STAMP)  ## rewrite in the house style
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-docs: $(STAMP)  ## regenerate the reference pages and the table of docs/reliability.md
+docs: $(STAMP)  ## regenerate the reference pages
 	@$(BIN)/python docs/generate.py
-	@$(BIN)/python tests/support/promises.py
 
 readme: $(STAMP)  ## rewrite the output that README shows (ARGS="--archive ml-latest-small.zip")
 	@$(BIN)/python docs/readme.py $(ARGS)
