@@ -75,30 +75,6 @@ def frames() -> dict[str, pl.DataFrame]:
             .otherwise(pl.lit("train")),
         )
     )
-    joined = interactions.join(splits, on=["user_id", "item_id"])
-    train = pl.col("split") == "train"
-    stats = (
-        items.select("item_id")
-        .join(
-            joined.group_by("item_id").agg(
-                ratings=pl.len().cast(pl.Int64),
-                mean_rating=pl.col("rating").mean(),
-                train_ratings=train.sum().cast(pl.Int64),
-                train_mean_rating=pl.col("rating").filter(train).mean(),
-            ),
-            on="item_id",
-            how="left",
-        )
-        .with_columns(pl.col("ratings", "train_ratings").fill_null(0))
-        .sort(["ratings", "item_id"], descending=[True, False])
-        .with_columns(popularity_rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))
-    )
-    users = interactions.group_by("user_id").agg(
-        ratings=pl.len().cast(pl.Int64),
-        mean_rating=pl.col("rating").mean(),
-        first_rated_at=pl.col("rated_at").min(),
-        last_rated_at=pl.col("rated_at").max(),
-    )
     personas = pl.DataFrame(
         {
             "persona_id": [f"persona:default:{n}" for n in range(6)],
@@ -139,8 +115,8 @@ def frames() -> dict[str, pl.DataFrame]:
         "movies.items": items,
         "movies.interactions": interactions,
         "movies.splits": splits,
-        "movies.item_stats": stats,
-        "movies.human_users": users,
+        "movies.item_stats": item_stats(items, interactions, splits),
+        "movies.human_users": human_users(interactions),
         "movies.personas": personas,
         "movies.persona_embeddings": _vectors("persona_id", personas["persona_id"].to_list(), 3),
         "movies.item_embeddings": _vectors("item_id", films, 5),
@@ -148,6 +124,37 @@ def frames() -> dict[str, pl.DataFrame]:
         "movies.preference_scores": _scores(plan),
         "movies.graph_triples": triples,
     }
+
+
+def item_stats(
+    items: pl.DataFrame, interactions: pl.DataFrame, splits: pl.DataFrame
+) -> pl.DataFrame:
+    """The table `item_stats` of these interactions."""
+    train = pl.col("split") == "train"
+    rated = interactions.join(splits, on=["user_id", "item_id"]).group_by("item_id")
+    counts = rated.agg(
+        ratings=pl.len().cast(pl.Int64),
+        mean_rating=pl.col("rating").mean(),
+        train_ratings=train.sum().cast(pl.Int64),
+        train_mean_rating=pl.col("rating").filter(train).mean(),
+    )
+    return (
+        items.select("item_id")
+        .join(counts, on="item_id", how="left")
+        .with_columns(pl.col("ratings", "train_ratings").fill_null(0))
+        .sort(["ratings", "item_id"], descending=[True, False])
+        .with_columns(popularity_rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))
+    )
+
+
+def human_users(interactions: pl.DataFrame) -> pl.DataFrame:
+    """The table `human_users` of these interactions, without what people state of themselves."""
+    return interactions.group_by("user_id").agg(
+        ratings=pl.len().cast(pl.Int64),
+        mean_rating=pl.col("rating").mean(),
+        first_rated_at=pl.col("rated_at").min(),
+        last_rated_at=pl.col("rated_at").max(),
+    )
 
 
 def matched_frames(
@@ -291,14 +298,8 @@ def commit_users(store: Store, domain: str = "movies", *, stated: bool = True) -
     rows = tables["interactions"].with_columns(
         rated_at=datetime(2020, 1, 1, tzinfo=UTC), recommended=pl.col("rating") > 2.5
     )
-    times = pl.col("rated_at")
-    users = rows.group_by("user_id").agg(
-        ratings=pl.len(),
-        mean_rating=pl.col("rating").mean(),
-        first_rated_at=times.min(),
-        last_rated_at=times.max(),
-    )
-    tables |= {"interactions": rows, "human_users": tables["human_users"].join(users, on="user_id")}
+    users = tables["human_users"].join(human_users(rows), on="user_id")
+    tables |= {"interactions": rows, "human_users": users}
     tables["items"] = tables["items"].with_columns(
         has_tmdb=False, category=pl.lit("Books"), edition=pl.lit("2023")
     )

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from support.domain_tables import books_like, matched_tables, user_traits
 from support.graphs import movie_triples
-from support.small_release import conform
+from support.small_release import conform, human_users, item_stats
 
 from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS
@@ -77,42 +77,6 @@ def _splits(interactions: pl.DataFrame) -> pl.DataFrame:
         .otherwise(pl.lit("test"))
     )
     return interactions.select("user_id", "item_id", split=part)
-
-
-def _item_stats(
-    items: pl.DataFrame, interactions: pl.DataFrame, splits: pl.DataFrame
-) -> pl.DataFrame:
-    both = interactions.join(splits, on=["user_id", "item_id"])
-    train = pl.col("split") == "train"
-    stats = both.group_by("item_id").agg(
-        ratings=pl.len().cast(pl.Int64),
-        mean_rating=pl.col("rating").mean(),
-        train_ratings=train.sum().cast(pl.Int64),
-        train_mean_rating=pl.col("rating").filter(train).mean(),
-    )
-    return (
-        items.select("item_id")
-        .join(stats, on="item_id", how="left")
-        .with_columns(pl.col("ratings", "train_ratings").fill_null(0))
-        .sort("ratings", "item_id", descending=[True, False])
-        .with_row_index("popularity_rank", offset=1)
-        .with_columns(pl.col("popularity_rank").cast(pl.Int64))
-        .select(CONTRACTS["movies.item_stats"].polars_schema().names())
-    )
-
-
-def _human_users(interactions: pl.DataFrame) -> pl.DataFrame:
-    traits = {n: pl.lit(None, pl.String) for n in ("age_band", "gender", "occupation")}
-    return (
-        interactions.group_by("user_id")
-        .agg(
-            ratings=pl.len().cast(pl.Int64),
-            mean_rating=pl.col("rating").mean(),
-            first_rated_at=pl.col("rated_at").min(),
-            last_rated_at=pl.col("rated_at").max(),
-        )
-        .with_columns(**traits)
-    )
 
 
 def _embeddings(ids: pl.Series, rng: np.random.Generator) -> pl.DataFrame:
@@ -187,14 +151,14 @@ def build(
         items, interactions = change(items, interactions)
     splits, personas = _splits(interactions), generate(settings.personas)
     plan = _score_plan(personas, min(SCORED, films))
-    people = _human_users(interactions)
+    people = conform("movies.human_users", human_users(interactions))
     vectors = _embeddings(items["item_id"], rng)
     triples = movie_triples(items, interactions, splits, people, settings.graph)
     movies = {
         "movies.items": items,
         "movies.interactions": interactions,
         "movies.splits": splits,
-        "movies.item_stats": _item_stats(items, interactions, splits),
+        "movies.item_stats": conform("movies.item_stats", item_stats(items, interactions, splits)),
         "movies.human_users": people,
         "movies.user_traits": user_traits(people),
         "movies.personas": personas,
