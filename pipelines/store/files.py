@@ -327,25 +327,6 @@ class LocalFiles:
             if path.parent.exists():
                 sync_folder(path.parent)
 
-    def place_file(self, made: Path, path: Path, *, replace: bool = False) -> bool:
-        """Move a finished, synced file to ``path``.
-
-        An existing file stays unless ``replace``; ``made`` is removed all the same. Returns True
-        if this call's file is at ``path``.
-        """
-        with storage_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if replace:
-                made.replace(path)
-                return True
-            try:
-                os.link(made, path)
-            except FileExistsError:
-                return False
-            finally:
-                made.unlink()
-        return True
-
     def put_new(self, path: Path, data: bytes) -> bool:
         """Create a small read-only file unless it exists; whether this call created it."""
         with self._written(path, data) as (temporary, descriptor):

@@ -47,10 +47,6 @@ def test_fields_end_in_the_identity_settings_of_the_command_line() -> None:
     assert here.identity() == there.identity()
 
 
-def test_nothing_given_changes_nothing() -> None:
-    assert RunSettings().overrides() == {}
-
-
 def test_launchpad_opens_with_the_settings_of_the_run_and_no_path(tmp_path: Path) -> None:
     defs = build_defs(tmp_path, overrides={"personas": {"count": 30}})
     schema = defs.resolve_job_def("movies").run_config_schema.run_config_schema_type

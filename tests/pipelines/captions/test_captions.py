@@ -231,11 +231,6 @@ def test_a_model_is_shown_the_picture_and_not_its_title():
     assert "862" not in "".join(m.content for m in asked[0].messages)
 
 
-def test_an_engine_without_images_leaves_items_without_captions():
-    captioner = ModelCaptioner(ScriptedEngine())
-    assert captioner.caption([poster_of("red")]) == [Caption("invalid")]
-
-
 def test_a_reply_that_can_t_be_used_is_a_status():
     replies = iter(["", "refused"])
 

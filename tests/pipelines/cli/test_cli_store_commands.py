@@ -77,13 +77,6 @@ def test_status_lists_current_tables_and_the_latest_release(own_home: Path) -> N
     assert max(map(len, text.splitlines()[1:])) <= 80
 
 
-def test_status_of_releases_leaves_out_tables(own_home: Path) -> None:
-    found = payload(own_home, "status", "--releases")
-    assert found["snapshots"] == []
-    assert [r["name"] for r in found["releases"]] == ["movies"]
-    assert "interactions" not in call(own_home, "status", "--releases").stdout
-
-
 @pytest.mark.pipeline
 def test_status_tells_a_write_in_progress_from_one_that_was_killed(tmp_path: Path) -> None:
     home = tmp_path / "home"
@@ -142,12 +135,6 @@ def test_release_list_is_newest_first_and_marks_the_latest(own_home: Path) -> No
     text = call(own_home, "release", "list").stdout
     assert "(latest)" in text
     assert max(map(len, text.splitlines())) <= 80
-
-
-def test_release_list_of_an_unknown_name_suggests_the_nearest(home: Path) -> None:
-    result = call(home, "release", "list", "movie")
-    assert result.exit_code == 6
-    assert "did you mean movies?" in result.stderr
 
 
 def test_release_list_of_an_empty_home_is_empty_not_an_error(tmp_path: Path) -> None:

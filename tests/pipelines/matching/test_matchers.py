@@ -10,12 +10,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipelines.config import EngineSettings, MatchingSettings, ServingSettings, Settings
+from pipelines.config import MatchingSettings, ServingSettings, Settings
 from pipelines.errors import ConfigError, ContractError
 from pipelines.llm.answers import AnswerStore
-from pipelines.llm.engines import Choice, load_engine
+from pipelines.llm.engines import Choice
 from pipelines.llm.engines.scripted import ScriptedEngine, draw_reply
-from pipelines.llm.engines.tokens import load_tokenizer
 from pipelines.matching import (
     BIG_FIVE,
     History,
@@ -56,39 +55,6 @@ class TestForeignFile(MatcherContract):
 
     def make(self, settings: MatchingSettings) -> Matcher:
         return open_matcher(Settings(matching=settings), f"{self.path}:Mine")
-
-
-@pytest.mark.night
-def test_a_real_model_fills_every_attribute_and_a_rerun_asks_nothing(
-    tiny_model: Path, tmp_path: Path
-) -> None:
-    world = small_world()
-    traits = world.pop("training_traits")
-    settings = MatchingSettings(users=1, candidates=2, items=3, subsets=1, subset_size=2, others=2)
-    history = History.read("movies", **world)
-    engine = load_engine(
-        EngineSettings(kind="transformers", model=str(tiny_model)), ServingSettings()
-    )
-    try:
-        with AnswerStore(tmp_path) as store:
-            runs = []
-            for _ in range(2):
-                matcher = ModelMatcher(
-                    engine, settings, store=store, tokenizer=load_tokenizer(tiny_model)
-                )
-                runs.append((match_users(history, traits, matcher, settings), matcher.tally.calls))
-    finally:
-        engine.close()
-    (found, first), (again, second) = runs
-    assert (first, second) == (9, 0)
-    assert again.personas.equals(found.personas)
-    assert again.candidates.equals(found.candidates)
-    assert found.candidates["status"].to_list() == ["ok", "ok"]
-    assert found.personas.select(BIG_FIVE).null_count().sum_horizontal().item() == 0
-    assert found.personas["age_band"].null_count() == 0
-    assert found.personas["score"].is_between(-9, 9).all()
-    # Summary, candidate, and the ratings of one own and two other lists.
-    assert found.personas["answer_keys"].list.len().to_list() == [5]
 
 
 def scripted(history, world, rule=None, *, store=None, **changes):

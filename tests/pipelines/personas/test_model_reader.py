@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import polars as pl
 
-from pipelines.config import EngineSettings, ServingSettings
-from pipelines.llm.engines import load_engine
 from pipelines.llm.engines.scripted import ScriptedEngine
 from pipelines.personas import ModelReader, Reading
 
@@ -43,14 +39,6 @@ def test_an_unsure_or_failed_answer_reads_as_nothing():
 
     with ModelReader(ScriptedEngine(unsure, name="unsure")) as reader:
         assert not reader.read(["She loves comedies."], GENRES)[0]
-
-
-def test_a_checkpoint_reads(tiny_model: Path) -> None:
-    settings = EngineSettings(kind="transformers", model=str(tiny_model))
-    with ModelReader(load_engine(settings, ServingSettings())) as reader:
-        found = reader.read(["She loves comedies.", "He hates horror."], GENRES)
-        assert reader.tally.statuses == {"ok": 6}
-    assert len(found) == 2
 
 
 def test_fields_of_imported_personas_are_filled():

@@ -55,26 +55,6 @@ def test_first_of_many_creators_wins(files: LocalFiles) -> None:
     assert files.read(path) == b"%d" % created[0]
 
 
-def test_a_finished_file_is_placed_once(files: LocalFiles, tmp_path: Path) -> None:
-    path = files.root / "pieces" / "a" / "1.parquet"
-    placed: list[int] = []
-
-    def offer(number: int) -> None:
-        finished = tmp_path / f"{number}.making"
-        finished.write_bytes(b"%d" % number)
-        if files.place_file(finished, path):
-            placed.append(number)
-        assert not finished.exists()
-
-    in_threads(offer, 4)
-    assert len(placed) == 1
-    assert files.read(path) == b"%d" % placed[0]
-    later = tmp_path / "later"
-    later.write_bytes(b"later")
-    assert files.place_file(later, path, replace=True)
-    assert files.read(path) == b"later"
-
-
 def test_a_folder_appears_once_and_whole(files: LocalFiles) -> None:
     target, staging = files.root / "data" / "a" / "1", files.stage(holder_record())
     for name in ("first", "second"):
