@@ -81,13 +81,6 @@ class Dagster:
         assert "errors" not in content, content["errors"]
         return content["data"]
 
-    def reload(self) -> None:
-        """Load the definitions again, as the button of the page does."""
-        query = """mutation($name: String!) { reloadRepositoryLocation(
-          repositoryLocationName: $name) { __typename } }"""
-        found = self.ask(query, name="understudy")["reloadRepositoryLocation"]
-        assert found["__typename"] == "WorkspaceLocationEntry", found
-
     def add_partition(self, definition: str, partition: str) -> None:
         """Add a dynamic partition."""
         query = """mutation($repository: RepositorySelector!, $name: String!, $key: String!) {

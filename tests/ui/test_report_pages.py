@@ -10,7 +10,6 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 
 from pipelines.config import Settings
-from pipelines.markdown import html_page
 from pipelines.quality import release_report, report_page
 from pipelines.store import Store
 from sim.dialogue.suites import DialogueContext, run_suites, write_run
@@ -72,27 +71,6 @@ def test_release_page_fits_its_window(
     wrap = "return getComputedStyle(document.querySelector('td.i')).whiteSpace"
     assert len(window.execute_script(lines)) > 20
     assert window.execute_script(wrap) == "nowrap"
-
-
-def test_ablation_table_fits_a_wide_window(
-    opened: Callable[[str, int, str], WebDriver],
-) -> None:
-    tests = ("genres", "raters", "collections", "similarity")
-    options = ("retrieval", "perturbation", "scale", "shots", "system", "wording")
-    head = ["rater", *options, *tests, "aggregate"]
-    cells = ["statistical (no language model)", *(["default"] * len(options))]
-    cells += ["0.444 [0.439, 0.450] ±0.012"] * (len(tests) + 1)
-    lines = ["# Ablation suite: movies", ""]
-    lines += ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), cells)]
-    page = html_page("Ablation suite", "\n".join(lines), {})
-    window = opened(page, 1500, "ablation")
-    last = window.find_elements(By.CSS_SELECTOR, "td")[-1]
-    assert last.rect["x"] + last.rect["width"] <= 1500
-    table = window.find_element(By.CSS_SELECTOR, ".wide")
-    assert (
-        window.execute_script("return arguments[0].scrollWidth", table) <= table.rect["width"] + 1
-    )
-    assert overflow(opened(page, 400, "ablation")) == 0
 
 
 @pytest.fixture(scope="module")
