@@ -20,26 +20,19 @@ class HubServer:
     """Serves a folder as the repository ``maker/model``.
 
     Large files (safetensors) are answered with a redirect to another path, as the hub redirects
-    to its file servers, and honour ranges. The body of the next ``cut`` such answers ends early.
+    to its file servers.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.cut = 0
         self.status = 0
-        #: (path, Range header, Authorization header) of every request.
-        self.requests: list[tuple[str, str, str]] = []
+        #: (path, Authorization header) of every request.
+        self.requests: list[tuple[str, str]] = []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                outer.requests.append(
-                    (
-                        self.path,
-                        self.headers.get("Range", ""),
-                        self.headers.get("Authorization", ""),
-                    )
-                )
+                outer.requests.append((self.path, self.headers.get("Authorization", "")))
                 outer.answer(self)
 
             def log_message(self, *args: object) -> None:
@@ -63,10 +56,6 @@ class HubServer:
         self.http.server_close()
         self.thread.join()
 
-    def ranges(self) -> list[str]:
-        """Range headers of the requests for large files."""
-        return [asked for path, asked, _ in self.requests if path.startswith("/files/")]
-
     def answer(self, to: BaseHTTPRequestHandler) -> None:
         if self.status:
             to.send_error(self.status)
@@ -76,7 +65,7 @@ class HubServer:
             self._send(to, json.dumps(self._info()).encode())
             return
         if path.startswith("/files/"):
-            self._send_range(to, (self.folder / path.removeprefix("/files/")).read_bytes())
+            self._send(to, (self.folder / path.removeprefix("/files/")).read_bytes())
             return
         file = self.folder / path.rpartition("/")[2]
         if not path.startswith(f"/maker/model/resolve/{COMMIT}/") or not file.is_file():
@@ -110,19 +99,3 @@ class HubServer:
         to.send_header("Content-Length", str(len(body)))
         to.end_headers()
         to.wfile.write(body)
-
-    def _send_range(self, to: BaseHTTPRequestHandler, body: bytes) -> None:
-        asked = to.headers.get("Range", "")
-        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
-        to.send_response(206 if asked else 200)
-        if asked:
-            to.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
-        to.send_header("ETag", '"one"')
-        rest = body[start:]
-        to.send_header("Content-Length", str(len(rest)))
-        to.end_headers()
-        cut, self.cut = self.cut > 0, max(0, self.cut - 1)
-        to.wfile.write(rest[: len(rest) // 2] if cut else rest)
-        if cut:
-            to.wfile.flush()
-            to.connection.close()

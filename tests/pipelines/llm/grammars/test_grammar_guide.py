@@ -101,50 +101,6 @@ def test_logits_are_those_of_a_fresh_pass_whatever_was_asked_before(tiny: tuple[
     assert reused > 10
 
 
-def test_a_cache_that_cannot_go_back_is_dropped(tiny: tuple[Any, Any]) -> None:
-    from transformers import DynamicCache
-
-    from pipelines.llm.grammars._guided_engine import CroppingEngine
-
-    class Stubborn(DynamicCache):
-        def crop(self, tokens_to_remove: int) -> None:
-            raise RuntimeError("this layer does not track past states")
-
-    model, tokenizer = tiny
-    engine = CroppingEngine(model, tokenizer)
-    engine._past_key_values = Stubborn()
-    engine.get_logits([7, 8, 9, 10])
-    assert isinstance(engine._past_key_values, Stubborn)
-    for tokens in ([7, 8, 11], [7, 8, 12, 13]):
-        np.testing.assert_allclose(
-            engine.get_logits(tokens)["logits"][0], fresh(model, tokens), atol=1e-4
-        )
-
-
-@pytest.mark.faults
-def test_a_pass_that_breaks_off_leaves_nothing_behind(
-    tiny: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pipelines.llm.grammars._guided_engine import CroppingEngine
-
-    model, tokenizer = tiny
-    engine = CroppingEngine(model, tokenizer)
-    engine.get_logits([7, 8, 9])
-    layer = model.model.layers[-1]
-
-    def out_of_memory(*args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError("out of memory")
-
-    # The layers before it have put their keys and values into the cache already.
-    with monkeypatch.context() as patch:
-        patch.setattr(layer, "forward", out_of_memory)
-        with pytest.raises(RuntimeError, match="out of memory"):
-            engine.get_logits([7, 8, 9, 10])
-    np.testing.assert_allclose(
-        engine.get_logits([7, 8, 9, 11])["logits"][0], fresh(model, [7, 8, 9, 11]), atol=1e-4
-    )
-
-
 def test_a_reply_is_a_sentence_of_its_grammar(writer: Engine) -> None:
     for seed in range(3):
         reply = write(writer, RECORD, ASK, seed)
@@ -159,13 +115,6 @@ def test_the_seed_decides_and_nothing_else_does(writer: Engine) -> None:
     assert back[::-1] == alone
     write(writer, RECORD, [Message("user", "Something else came between.")], 9)
     assert write(writer, RECORD, ASK, 2).text == alone[2]
-
-
-def test_the_global_generator_is_neither_used_nor_seeded(writer: Engine) -> None:
-    np.random.seed(1)  # noqa: NPY002
-    state = np.random.get_state()[1].copy()  # noqa: NPY002
-    write(writer, RECORD, ASK, 3)
-    assert (np.random.get_state()[1] == state).all()  # noqa: NPY002
 
 
 def test_temperature_zero_and_a_nucleus_of_one_token_are_greedy(writer: Engine) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import random
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipelines.errors import AnswerError, ConfigError
 from pipelines.llm.engines import GrammarConstraint
-from pipelines.llm.engines.constraints import byte_tokenizer, obeys
+from pipelines.llm.engines.constraints import obeys
 from pipelines.llm.grammars import (
     DOMAINS,
     Grammar,
@@ -103,32 +102,6 @@ def test_captures_are_those_that_guidance_reads(seed: int) -> None:
     assert parser.get_captures()[0] == grammar.parse(text)
 
 
-def test_a_reply_beyond_the_recursion_limit_is_read() -> None:
-    long = TextLimits((10, 10), (140, 150))
-    grammar = persona_record("movies", ["Drama"], portrait=long, taste=long)
-    text = grammar.sample(1)
-    assert len(text) > 2_800
-    assert grammar.record(text).likes == ("Drama",)
-    assert grammar.parse(text[:-1]) is None
-
-
-@pytest.mark.parametrize("genres", [["Drama"], ["Drama", "War"], list("abcdefghijklmnopqr")])
-def test_no_record_is_without_a_like(genres: list[str]) -> None:
-    grammar = persona_record("movies", genres, portrait=SHORT, taste=SHORT)
-    text = grammar.sample(0)
-    plain = json.loads(text)
-    for opinion in ("dislike", "neutral"):
-        plain["genres"] = dict.fromkeys(genres, opinion)
-        broken = json.dumps(plain, separators=(",", ":"))
-        assert grammar.parse(broken) is None
-        assert not accepts(grammar, broken)
-
-
-def test_a_list_of_one_genre_is_liked() -> None:
-    grammar = persona_record("movies", ["Drama"])
-    assert '"genres":{"Drama":"like"}' in grammar.sample(0)
-
-
 def test_every_opinion_map_with_a_like_is_a_sentence_and_no_other() -> None:
     genres = ["A", "B", "C"]
     grammar = persona_record("movies", genres, portrait=SHORT, taste=SHORT)
@@ -202,45 +175,11 @@ def sentences(grammar: PersonaGrammar, count: int) -> list[str]:
     return [grammar.sample(seed) for seed in range(count)]
 
 
-def test_the_longest_reply_of_a_small_grammar_is_exact() -> None:
-    # 'neutral' twice can't be: the longest has a dislike, 7 letters as well, and one like.
-    grammar = persona_record("books", ["A", "Bé"], portrait=SHORT, taste=SHORT)
-    genres = len('{"genres":{"A":"neutral","Bé":"like"},'.encode())
-    longest_text = 2 * (12 + 2) + 1
-    texts = len('"portrait":"","reading":""}') + 2 * longest_text
-    assert SHORT.longest == longest_text
-    # The bound takes the like for as long as the longest opinion where either is possible:
-    # first liked and then neutral, or the other way round, both sum up to the same.
-    assert grammar.longest() == genres + texts + 1
-
-
 def test_the_longest_reply_is_never_exceeded_and_nearly_reached() -> None:
     grammar = persona_record("books", list("ABCD"), portrait=SHORT, taste=SHORT)
     sizes = [len(text.encode()) for text in sentences(grammar, 3_000)]
     assert max(sizes) < grammar.longest()
     assert max(sizes) > 0.9 * grammar.longest()
-
-
-def test_the_longest_reply_is_reached_by_a_decoder_that_spells_in_bytes() -> None:
-    import numpy as np
-    from llguidance import LLMatcher
-
-    grammar = persona_record("books", ["A", "B"], portrait=SHORT, taste=SHORT)
-    tokens, rng = byte_tokenizer(), random.Random(3)
-    matcher = LLMatcher(tokens, grammar.ll_grammar())
-    taken = 0
-    while not matcher.is_accepting():
-        bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
-        legal = np.flatnonzero(np.unpackbits(bits, bitorder="little")[:257])
-        # A model that never ends a sentence of itself.
-        going_on = [t for t in legal if t < 256 and bytes([t]) not in b'.!?"'] or list(legal)
-        dull = [t for t in going_on if bytes([t]) == b"n"] or going_on
-        taken += 1
-        assert matcher.consume_token(int(rng.choice(dull)))
-    # One more for the end mark, three at most for "like" where "neutral" might have stood, and
-    # the second sentences that it never began.
-    second = 2 * (1 + 2 + SHORT.characters[1])
-    assert grammar.longest() - second - 4 <= taken < grammar.longest()
 
 
 def test_a_closed_choice_is_one_declaration_for_grammar_and_distribution() -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from pipelines.errors import ConfigError
@@ -89,33 +87,6 @@ def test_a_reply_that_might_not_fit_is_refused_with_both_numbers() -> None:
 
 def test_the_tiny_models_tokenizer_spells_everything(tiny_model: Path) -> None:
     RECORD.check(tiny_model, max_tokens=512)
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_no_legal_walk_through_a_real_vocabulary_is_longer(tiny_model: Path, seed: int) -> None:
-    from llguidance import LLMatcher
-    from llguidance.hf import from_tokenizer
-    from transformers import AutoTokenizer
-
-    tokenizer = from_tokenizer(AutoTokenizer.from_pretrained(tiny_model))
-    sizes = [len(tokenizer.decode_bytes([t])) for t in range(tokenizer.vocab_size)]
-    longest, rng = RECORD.longest(tokenizer), random.Random(seed)
-    for _ in range(4):
-        matcher, taken = LLMatcher(tokenizer, RECORD.ll_grammar()), 0
-        while not matcher.is_accepting():
-            bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
-            legal = np.flatnonzero(np.unpackbits(bits, bitorder="little")[: len(sizes)])
-            least = min(sizes[t] for t in legal)
-            taken += 1
-            assert taken < longest
-            assert matcher.consume_token(int(rng.choice([t for t in legal if sizes[t] == least])))
-
-
-def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError):
-        RECORD.check(tmp_path)
-    with pytest.raises(ConfigError):
-        RECORD.check(tmp_path / "absent")
 
 
 @pytest.mark.shared_data

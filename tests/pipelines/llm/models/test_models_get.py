@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import zipfile
 from collections.abc import Iterator
@@ -15,7 +14,6 @@ import torch
 from safetensors.torch import load_file
 from support.gguf_files import write_gguf
 from support.hub_server import COMMIT, HubServer
-from transformers import AutoTokenizer
 
 from pipelines.config import EngineSettings, ServingSettings
 from pipelines.errors import ConfigError, IntegrityError, SourceError, SourceUnavailableError
@@ -99,43 +97,10 @@ def test_published_model_comes_from_hub_by_digest(
 
 def test_token_is_sent_to_hub_and_not_stored(hub: HubServer, models: Path) -> None:
     get_model(models, "mine", origin="maker/model")
-    assert {token for path, _, token in hub.requests if path.startswith("/maker/")} == {
+    assert {token for path, token in hub.requests if path.startswith("/maker/")} == {
         "Bearer hf_secret"
     }
     assert "hf_secret" not in (models / "mine" / "_model.json").read_text()
-
-
-def test_cut_connection_resumes_at_last_byte(
-    hub: HubServer, models: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tenacity.nap.time.sleep", lambda _: None)
-    hub.cut = 1
-    get_model(models, "mine", origin="maker/model")
-    first, second = hub.ranges()
-    size = (tiny_model / "model.safetensors").stat().st_size
-    assert (first, second) == ("", f"bytes={size // 2}-")
-
-
-def test_unfinished_fetch_resumes_in_next_call(
-    hub: HubServer, models: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tenacity.nap.time.sleep", lambda _: None)
-    hub.cut = 1
-
-    class KillError(BaseException):
-        pass
-
-    def killed(stage: str, done: int, total: int | None) -> None:
-        if "safetensors" in stage and total and done > total // 3:
-            raise KillError
-
-    with pytest.raises(KillError), listening(killed):
-        get_model(models, "mine", origin="maker/model")
-    assert ModelFolder(models).list() == []
-    assert any("safetensors.part" in n for n in names(models))
-    stored = get_model(models, "mine", origin="maker/model")
-    assert hub.ranges()[-1].startswith("bytes=")
-    stored.verify()
 
 
 def test_wrong_bytes_of_hub_are_refused_not_replaced_by_wheel(
@@ -189,7 +154,7 @@ def test_hub_model_with_pickled_weights_only_is_refused(
     hub.folder = pickled
     with pytest.raises(ConfigError, match="pickled weights can run code"):
         get_model(models, "mine", origin="maker/model")
-    assert not any("bin" in path for path, _, _ in hub.requests)
+    assert not any("bin" in path for path, _ in hub.requests)
 
 
 def test_model_that_hub_does_not_have_is_one_line(hub: HubServer, models: Path) -> None:
@@ -246,14 +211,6 @@ def test_truncated_weights_are_refused(models: Path, tmp_path: Path, tiny_model:
     assert names(models) == set()
 
 
-def test_missing_shard_is_refused(models: Path, tmp_path: Path, tiny_model: Path) -> None:
-    source = shutil.copytree(tiny_model, tmp_path / "source")
-    index = {"weight_map": {"a": "model.safetensors", "b": "model-00002-of-00002.safetensors"}}
-    (source / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(IntegrityError, match=r"a part of the weights is missing.*00002-of-00002"):
-        get_model(models, "mine", origin=str(source))
-
-
 def test_gguf_file_gives_the_same_distributions(
     models: Path, tiny_gguf: Path, tiny_model: Path
 ) -> None:
@@ -269,16 +226,6 @@ def test_gguf_file_gives_the_same_distributions(
     np.testing.assert_allclose(answers("mine", models), answers(str(tiny_model), models), atol=0.01)
 
 
-def test_converted_tokenizer_opens_without_a_warning(
-    models: Path, tiny_gguf: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Transformers warns of a false pattern where it can't see which version wrote the files."""
-    stored = get_model(models, "mine", origin=str(tiny_gguf))
-    caplog.clear()
-    AutoTokenizer.from_pretrained(str(stored.folder), local_files_only=True)
-    assert not caplog.records
-
-
 def test_quantised_file_is_close_and_another_identity(
     models: Path, tmp_path: Path, tiny_gguf: Path, tiny_model: Path
 ) -> None:
@@ -288,14 +235,6 @@ def test_quantised_file_is_close_and_another_identity(
     full, quantised = find_checkpoint(str(tiny_model)), find_checkpoint("q8", models=models)
     assert full.weights_digest() != quantised.weights_digest()
     np.testing.assert_allclose(answers("q8", models), answers(str(tiny_model), models), atol=0.05)
-
-
-def test_two_conversions_have_equal_digests(models: Path, tmp_path: Path, tiny_gguf: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    moved = shutil.copyfile(tiny_gguf, tmp_path / "elsewhere" / "other-name.gguf")
-    one = get_model(models, "one", origin=str(tiny_gguf))
-    other = get_model(models, "other", origin=str(moved))
-    assert one.files == other.files
 
 
 def test_broken_gguf_file_is_one_line(models: Path, tmp_path: Path, tiny_gguf: Path) -> None:
@@ -314,19 +253,6 @@ def test_missing_reader_packages_are_named(
     needed = r"needs gguf and accelerate.*understudy-recsys\[models\]"
     with pytest.raises(ConfigError, match=needed):
         get_model(models, "mine", origin=str(tiny_gguf))
-
-
-@pytest.mark.parametrize(
-    ("origin", "message"),
-    [
-        ("/no/such/folder", "no such folder"),
-        ("word", "no such folder"),
-        ("a/b/c", "no such folder"),
-    ],
-)
-def test_origin_that_is_nothing_is_refused(models: Path, origin: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        get_model(models, "mine", origin=origin)
 
 
 def test_pickled_file_is_refused(models: Path, tmp_path: Path) -> None:
@@ -415,15 +341,6 @@ def test_wheel_with_another_digest_is_refused(
 
 
 @pytest.mark.pipeline
-def test_file_of_wheels_with_another_digest_is_refused(
-    models: Path, tiny_model: Path, gguf: Gguf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    publish(monkeypatch, tiny_model, gguf.model_copy(update={"sha256": "0" * 64}))
-    with pytest.raises(SourceError, match=r"but 0+ is pinned"):
-        get_model(models, "tiny")
-
-
-@pytest.mark.pipeline
 def test_absent_wheel_is_one_line(
     models: Path, tiny_model: Path, gguf: Gguf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -431,23 +348,6 @@ def test_absent_wheel_is_one_line(
     with pytest.raises(SourceUnavailableError, match="pip can't download the wheel") as caught:
         get_model(models, "tiny")
     assert "No matching distribution" in str(caught.value) or "Could not find" in str(caught.value)
-
-
-@pytest.mark.pipeline
-def test_wheel_is_not_downloaded_again_after_broken_conversion(
-    models: Path, tiny_model: Path, gguf: Gguf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    publish(monkeypatch, tiny_model, gguf)
-
-    def broken(file: Path, folder: Path) -> str:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(_get, "convert_gguf", broken)
-        with pytest.raises(KeyboardInterrupt):
-            get_model(models, "tiny")
-    monkeypatch.setenv("PIP_FIND_LINKS", "/no/such/folder")
-    get_model(models, "tiny").verify()
 
 
 # -- names and what is kept ---------------------------------------------------------------------
