@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -10,12 +9,12 @@ import subprocess
 import sys
 import time
 import tomllib
-import urllib.request
 from pathlib import Path
 
 import dagster as dg
 import pytest
 import yaml
+from support.dagster_ui import Dagster
 
 from orchestration import definitions
 from orchestration.assets import COHORTS
@@ -173,14 +172,8 @@ def test_dagster_dev_in_the_checkout_opens_the_pipeline(repository: Path, tmp_pa
 def _locations(port: int) -> set[str] | None:
     """Names of the loaded code locations; None while the webserver starts."""
     query = "{repositoriesOrError {... on RepositoryConnection {nodes {location {name}}}}}"
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/graphql",
-        json.dumps({"query": query}).encode(),
-        {"Content-Type": "application/json"},
-    )
     try:
-        with urllib.request.urlopen(request, timeout=60) as reply:
-            nodes = json.load(reply)["data"]["repositoriesOrError"].get("nodes", [])
+        found = Dagster(f"http://127.0.0.1:{port}").ask(query)["repositoriesOrError"]
     except OSError:
         return None
-    return {node["location"]["name"] for node in nodes}
+    return {node["location"]["name"] for node in found.get("nodes", [])}

@@ -109,14 +109,6 @@ DAMAGE: dict[str, tuple[Frames, set[str]]] = {
         edited("product_category", lambda f: f.with_columns(is_leaf=LEAF | FIRST)),
         {"one_leaf_each", "counts_are_links"},
     ),
-    "another leaf than the product names": (
-        edited("product_category", lambda f: f.with_columns(is_leaf=LEAF ^ FIRST)),
-        {"one_leaf_each", "counts_are_links"},
-    ),
-    "a product without links": (
-        edited("product_category", lambda f: f.filter(~FIRST)),
-        {"one_leaf_each", "counts_are_links", "shown_are_links"},
-    ),
     "a link to a product that is gone": (
         edited("products", lambda f: f.filter(~FIRST)),
         {"one_leaf_each", "links_known"},
@@ -186,10 +178,6 @@ DAMAGE: dict[str, tuple[Frames, set[str]]] = {
     "facets of half of the sets": (
         edited("facets", lambda f: f.filter(pl.col("facet_id") == "color")),
         {"sets_with_facets"},
-    ),
-    "another leaf than the links have": (
-        edited("products", lambda f: f.with_columns(category_id=pl.lit(WOKS))),
-        {"one_leaf_each"},
     ),
 }
 

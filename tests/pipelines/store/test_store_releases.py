@@ -258,6 +258,7 @@ def missing(*ids: int) -> pl.DataFrame:
 
 
 def damage(file: Path) -> None:
+    """Change one byte in the middle, keeping the size."""
     file.chmod(0o644)
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
@@ -370,18 +371,10 @@ def test_a_damaged_latest_pointer_is_named_and_mended_by_publishing(
 # -- damage ------------------------------------------------------------------------------------
 
 
-def flip(file: Path) -> None:
-    """Change one byte in the middle, keeping the size."""
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.chmod(0o644)
-    file.write_bytes(data)
-
-
 def test_changed_bytes_are_found_and_their_file_named(store: Store, snapshot: Snapshot) -> None:
     release = publish(store, snapshot)
     file = snapshot.files()[0]
-    flip(file)
+    damage(file)
     with pytest.raises(IntegrityError, match=str(file)):
         snapshot.verify()
     report = store.verify("movies")
@@ -393,7 +386,7 @@ def test_changed_bytes_are_found_and_their_file_named(store: Store, snapshot: Sn
 
 def test_changed_bytes_are_not_published(store: Store, snapshot: Snapshot) -> None:
     good = publish(store, store.commit(SPLITS, THREE.head(1), code_version="1"))
-    flip(snapshot.files()[0])
+    damage(snapshot.files()[0])
     with pytest.raises(IntegrityError, match=str(snapshot.files()[0])):
         publish(store, snapshot)
     assert store.release("movies") == good

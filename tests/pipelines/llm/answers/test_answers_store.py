@@ -146,37 +146,23 @@ def test_a_timed_commit_that_fails_is_raised_to_the_next_who_adds(home: Path) ->
 
 
 @pytest.mark.pipeline
-def test_what_waits_at_the_end_of_the_process_is_committed(home: Path) -> None:
+@pytest.mark.parametrize(
+    "end",
+    ["", "child = os.fork()\nif child: os.waitpid(child, 0)\n"],
+    ids=["a process ends", "a fork and its parent end"],
+)
+def test_what_waits_at_the_end_of_the_process_is_committed_once(home: Path, end: str) -> None:
     code = (
-        "import sys; sys.path[:0] = sys.argv[2:]\n"
+        "import os, sys; sys.path[:0] = sys.argv[2:]\n"
         "from support.calls import IDENTITY, answer, question\n"
         "from pipelines.llm.answers import AnswerStore\n"
         "store = AnswerStore(sys.argv[1])\n"
         "store.add(IDENTITY, [answer(question(n)) for n in range(3)])\n"
     )
     root = Path(__file__).parents[3]
-    subprocess.run(
-        [sys.executable, "-c", code, str(home), str(root), str(root / "tests")], check=True
-    )
+    command = [sys.executable, "-c", code + end, str(home), str(root), str(root / "tests")]
+    subprocess.run(command, check=True)
     assert AnswerStore(home).stats().answers == 3
-
-
-@pytest.mark.pipeline
-def test_a_forked_child_does_not_commit_what_its_parent_took(home: Path) -> None:
-    code = (
-        "import os, sys; sys.path[:0] = sys.argv[2:]\n"
-        "from support.calls import IDENTITY, answer, question\n"
-        "from pipelines.llm.answers import AnswerStore\n"
-        "store = AnswerStore(sys.argv[1])\n"
-        "store.add(IDENTITY, [answer(question(1))])\n"
-        "child = os.fork()\n"
-        "if child: os.waitpid(child, 0)\n"
-    )
-    root = Path(__file__).parents[3]
-    subprocess.run(
-        [sys.executable, "-c", code, str(home), str(root), str(root / "tests")], check=True
-    )
-    assert AnswerStore(home).stats().answers == 1
 
 
 def test_only_rows_that_serve_the_budget_are_found(home: Path) -> None:
