@@ -77,9 +77,7 @@ def get(
 
 @models.command("list")
 @cli.command(rows="models")
-def list_(
-    call: cli.Call,
-) -> None:
+def list_(call: cli.Call) -> None:
     """List the models on this machine, and those that `get` knows by name.
 
     JSON: {"folder", "models": [as `models get`], "published": [{"name",
@@ -193,9 +191,7 @@ class Which(StrEnum):
 
 @answers.command()
 @cli.command(rows="models")
-def stats(
-    call: cli.Call,
-) -> None:
+def stats(call: cli.Call) -> None:
     """Count stored answers by model and status, their tokens, and damaged files.
 
     JSON: {"folder", "answers", "failed", "files", "bytes", "oldest", "newest",
