@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.errors import ConfigError
 from pipelines.personas import (
     OPINIONS,
-    Bands,
     article,
     load_lists,
     sample_attributes,
@@ -200,16 +198,6 @@ def test_nobody_has_an_opinion_before_the_age_that_the_list_states(domain):
         assert lists.genres_from(12) == tuple(
             g for g in lists.genres if g not in ("Crime", "Horror", "Thriller")
         )
-
-
-@pytest.mark.parametrize(
-    ("low", "high"),
-    [([4, 20], [18, 94]), ([4, 18], [18, 94]), ([5], [94]), ([4], [80]), ([], [])],
-    ids=["gap", "overlap", "starts late", "ends early", "none"],
-)
-def test_age_bands_with_a_gap_are_refused(low, high):
-    with pytest.raises(ConfigError, match="without gap or overlap"):
-        Bands(np.array(low, dtype=np.int64), np.array(high, dtype=np.int64))
 
 
 def test_every_job_of_the_list_gets_the_right_article():
