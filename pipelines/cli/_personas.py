@@ -255,11 +255,20 @@ def match(
     --personality {"people", "repeated", "rows": [{"predictor", "users", "errors"}]}.
     """
     instructions.fix()  # before NumPy is loaded
+    from pipelines import matching
+    from pipelines.plugins import closing
     from pipelines.stages import PipelineContext
 
     context = PipelineContext.of(call.store(), call.settings)
     if personality is not None:
-        payload = _personality(context, personality)
+        with closing(matching.open_matcher(context.settings)) as matcher:
+            payload = matching.personality_report(
+                personality,
+                context.store.current("movies.items").read(),
+                matcher,
+                context.settings.matching,
+                graph=context.settings.graph,
+            )
         names = list(next((r["errors"] for r in payload["rows"] if r["errors"]), {}))
         rows = [
             (r["predictor"], r["users"], *((r["errors"] or {}).get(n) for n in names))
@@ -315,26 +324,6 @@ def _match(context: PipelineContext, domain: str) -> dict[str, Any]:
             "passed": sum(r.passed is True for r in records),
             "failed": [r.name for r in records if r.blocks],
         },
-    }
-
-
-def _personality(context: PipelineContext, path: Path) -> dict[str, Any]:
-    from pipelines import matching
-    from pipelines.plugins import closing
-
-    settings = context.settings
-    with closing(matching.open_matcher(settings)) as matcher:
-        known, rows = matching.personality_report(
-            path,
-            context.store.current("movies.items").read(),
-            matcher,
-            settings.matching,
-            graph=settings.graph,
-        )
-    return {
-        "people": known.traits.height,
-        "repeated": known.repeated,
-        "rows": [row.as_json() for row in rows],
     }
 
 

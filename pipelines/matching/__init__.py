@@ -27,12 +27,7 @@ from pipelines.matching._match import (
     self_consistency,
 )
 from pipelines.matching._model import ModelMatcher
-from pipelines.matching._personality import (
-    Personality,
-    PersonalityRow,
-    personality_report,
-    read_personality,
-)
+from pipelines.matching._personality import personality_report, read_personality
 from pipelines.matching._protocol import ATTRIBUTES, BIG_FIVE, Matcher, Rated, Taste, Trials
 from pipelines.matching._report import attribute_rows, attribute_study
 from pipelines.matching._statistical import StatisticalMatcher, likeness
@@ -52,8 +47,6 @@ __all__ = [
     "Matched",
     "Matcher",
     "ModelMatcher",
-    "Personality",
-    "PersonalityRow",
     "Rated",
     "StatisticalMatcher",
     "Taste",
