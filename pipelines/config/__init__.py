@@ -37,6 +37,7 @@ from pipelines.config._sections import (
     RuntimeSettings,
     SampleSettings,
     ScoringSettings,
+    Settings,
     SplitSettings,
     SurrogateSettings,
     TmdbSettings,
@@ -45,7 +46,6 @@ from pipelines.config._sections import (
     WorldSettings,
 )
 from pipelines.config._settings import (
-    Settings,
     explain_settings,
     identity_hash,
     load_settings,

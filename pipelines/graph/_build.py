@@ -26,7 +26,7 @@ from scipy import sparse
 from pipelines.config import GraphSettings
 from pipelines.errors import ContractError
 from pipelines.graph._schema import DomainSchema, EdgeType, load_schema
-from pipelines.scales import SCALES, rescale, scale_named
+from pipelines.scales import SCALES, rescaled
 
 Table = pl.DataFrame | pl.LazyFrame
 #: The scale that thresholds and rating nodes are on.
@@ -67,7 +67,7 @@ def training(
     items = _distinct(tables["items"].lazy(), "item_id")
     flags = _flags(schema, interactions)
     names = interactions.select(pl.col("scale").unique()).collect(engine="streaming")["scale"]
-    rating = _rescaled([str(name) for name in names])
+    rating = rescaled(names, _SCALE)
     coded = interactions.select(
         *_codes(users, items),
         # The small term keeps a tie a tie, as in `to_answers`.
@@ -201,15 +201,6 @@ def _codes(users: pl.Series, items: pl.Series) -> tuple[pl.Expr, pl.Expr]:
         pl.col("item_id").cast(pl.Enum(items), strict=False).to_physical().cast(pl.UInt32)
         .alias("item"),
     )  # fmt: skip
-
-
-def _rescaled(names: Sequence[str]) -> pl.Expr:
-    """The rating on 1-5, from the scale of its row."""
-    rating = pl.lit(None, pl.Float64)
-    for name in names:
-        here = rescale(pl.col("rating"), scale_named(name), _SCALE)
-        rating = pl.when(pl.col("scale") == name).then(here).otherwise(rating)
-    return rating
 
 
 def _flags(schema: DomainSchema, interactions: pl.LazyFrame) -> tuple[str, ...]:

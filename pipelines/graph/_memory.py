@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pipelines.config import GraphSettings
+from pipelines.config import GraphSettings, load_settings
 from pipelines.errors import ContractError, ReleaseError
 from pipelines.graph._index import GraphIndex
 from pipelines.graph._pathsim import Codes, Floats, PathSim
@@ -29,8 +29,9 @@ from pipelines.graph._search import (
     user_similarities,
 )
 from pipelines.graph._similarity import ItemScores, Vectors
-from pipelines.scales import SCALES, RatingScale, rescale, scale_named
-from pipelines.store import Release, Store
+from pipelines.packaged import open_stored
+from pipelines.scales import SCALES, RatingScale, rescale, rescaled, scale_named
+from pipelines.store import Release
 
 __all__ = ["Basis", "GraphMemory", "Neighbour", "Neighbours", "Parts", "RatingOf"]
 
@@ -105,10 +106,7 @@ class Ratings:
         self, index: GraphIndex, interactions: pl.LazyFrame, names: list[str]
     ) -> tuple[npt.NDArray[np.int64], Floats]:
         """Pairs as ``user * items + item`` and their ratings on the scale."""
-        rating = pl.lit(None, pl.Float64)
-        for name in names:
-            here = rescale(pl.col("rating"), scale_named(name), self.scale)
-            rating = pl.when(pl.col("scale") == name).then(here).otherwise(rating)
+        rating = rescaled(names, self.scale)
         user = _code("user_id", index.ids("User"))
         item = _code("item_id", index.ids(index.item_type))
         frame = (
@@ -119,16 +117,6 @@ class Ratings:
             .collect(engine="streaming")
         )
         return frame["pair"].to_numpy(), frame["rating"].to_numpy()
-
-
-def _find(reference: str | Path, home: Path | str | None) -> Release:
-    from pipelines.config import load_settings
-
-    settings = load_settings(overrides={"runtime": {"home": str(home)}} if home else None)
-    text = str(reference)
-    return Store(settings.runtime.home).release(
-        f"{settings.release.name}@latest" if text == "latest" else reference
-    )
 
 
 def _first_interaction(schema: DomainSchema) -> str:
@@ -428,13 +416,15 @@ class GraphMemory:
         or of ``sim``, or a mapping of table names to frames. Needed are ``graph_triples`` and
         ``items``; ``interactions`` (for ratings), ``item_embeddings``, ``human_users`` and
         ``personas`` are used if they are there. Weights and thresholds are by default those that
-        the release was made with, the scale of ratings is that of the interactions. ``cache_mb``
-        (MiB) bounds what is kept of what was computed for items, by all copies together.
+        the release was made with, the scale of ratings is that of the interactions.
 
         Raises ReleaseError if the release or a needed table is not there, ContractError if the
         tables don't fit each other.
         """
-        source = _find(release, home) if isinstance(release, str | Path) else release
+        source = release
+        if isinstance(release, str | Path):
+            named = {"runtime": {"home": str(home)}} if home else None
+            source = open_stored(release, load_settings(overrides=named))
         if not isinstance(source, Release | Mapping):
             raise ReleaseError("neither a release nor tables", where=type(source).__name__)
         tables: Mapping[str, Any] = source.tables if isinstance(source, Release) else source
