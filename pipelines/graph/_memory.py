@@ -196,8 +196,7 @@ class GraphMemory:
     ... )
     >>> mine = memory.copy()
     >>> mine.add_user("me")
-    >>> mine.add("me", "rated", "m:2", rating=4)
-    True
+    >>> mine.rate("me", "m:2", 4)
     >>> [(n.title, n.rating, n.rating_of) for n in mine.retrieve("me", "m:1")]
     [('Two', 4.0, 'own')]
     """
@@ -232,11 +231,6 @@ class GraphMemory:
     def settings(self) -> GraphSettings:
         """Weights, thresholds and number of neighbours."""
         return self._settings
-
-    @property
-    def edges_added(self) -> int:
-        """Edges added since the graph was opened (count, inverses not included)."""
-        return len(self._added)
 
     def title(self, item: str) -> str:
         """Title of an item.
@@ -377,7 +371,7 @@ class GraphMemory:
     def __repr__(self) -> str:
         return (
             f"<GraphMemory {self.domain}: {self._scores.sim.items:,} items, "
-            f"{self._index.count('User'):,} users, {self.edges_added:,} edges added>"
+            f"{self._index.count('User'):,} users, {len(self._added):,} edges added>"
         )
 
     def _item(self, item: str) -> int:
@@ -503,43 +497,23 @@ class GraphMemory:
             settings,
         )
 
-    def add_user(self, user: str, traits: Mapping[str, str] | None = None) -> None:
-        """Make a user known, such as a persona that is not in the release.
-
-        A known edge changes nothing. ``traits`` are values by the column of the users' table that
-        relations are made from, such as ``{"occupation": "artist", "age_band": "25-34"}``.
-
-        Raises ContractError if no relation of the domain is made from a trait.
-        """
-        edges = {e.column: e for e in self._index.schema.edges if e.origin == "users"}
-        unknown = sorted(set(traits or {}) - {str(column) for column in edges})
-        if unknown:
-            raise ContractError(
-                f"no relation of a user is made from {unknown[0]}",
-                where=user,
-                hint=f"there are {', '.join(sorted(str(c) for c in edges)) or 'none'}",
-            )
+    def add_user(self, user: str) -> None:
+        """Make a user known, such as a persona that is not in the release."""
         self._unshare()
         self._new_node("User", user)
-        for column, value in (traits or {}).items():
-            edge = edges[column]
-            self._add(edge, user, f"{edge.node}:{value.strip()}")
 
-    def add(self, user: str, relation: str, item: str, rating: float | None = None) -> bool:
+    def add(self, user: str, relation: str, item: str) -> bool:
         """Add what a user did (SimUSER, formula 4), with the inverse edge; copies don't see it.
 
-        Edges never go away: rating an item again adds the new rating's edges, and the newest rating
-        is the one that is answered. Returns whether the graph has a new edge.
-
-        The user must be known (:meth:`add_user`), the relation lead from a user, such as ``rated``
-        or ``liked``, to a known item or, for relations that lead elsewhere, any node's id. A
-        ``rating`` on the memory's scale also adds the edges to and from the user's node of this
-        rating.
+        Edges never go away. Returns whether the graph has a new edge. The user must be known
+        (:meth:`add_user`), the relation lead from a user, such as ``rated`` or ``liked``, to a
+        known item or, for relations that lead elsewhere, any node's id. :meth:`rate` adds all that
+        a rating means.
 
         Raises
         ------
         ContractError
-            If the user or item is unknown (naming it) or the rating is off the scale.
+            If the user or item is unknown, naming it.
         ConfigError
             If no such relation leads from a user.
         """
@@ -547,29 +521,28 @@ class GraphMemory:
         step = self._index.schema.step("User", relation)
         if step.tail_type == self._index.item_type:
             self._item(item)
-        elif rating is not None:
-            raise ContractError(f"a rating of {relation} has no meaning", where=item)
-        if rating is not None:
-            self._on_scale(rating)
         self._unshare()
-        new = self._add(step.edge, *((item, user) if step.backward else (user, item)))
-        if rating is not None:
-            new |= self._add_rating(user, item, float(rating), interactions=False)
-        return new
+        return self._add(step.edge, *((item, user) if step.backward else (user, item)))
 
     def rate(self, user: str, item: str, rating: float) -> None:
         """Add everything that a rating means: what the graph's builder makes of one.
 
         In the movie graph: rated, viewed, liked or disliked by the settings' thresholds (on
-        1-5), and the user's rating node.
+        1-5), and the user's rating node. Rating an item again adds the new rating's edges, and the
+        newest rating is the one that is answered.
 
-        Parameters and errors as for :meth:`add`.
+        Raises ContractError if the user or item is unknown (naming it) or the rating is off the
+        memory's scale.
         """
-        self._user(user)
-        self._item(item)
-        self._on_scale(rating)
+        rater, item_code = self._user(user), self._item(item)
+        if not self.scale.low <= rating <= self.scale.high:
+            raise ContractError(
+                f"a rating of {rating:g} is off the scale", where=f"scale {self.scale.name}"
+            )
         self._unshare()
-        self._add_rating(user, item, float(rating), interactions=True)
+        for edge, *ends in self._edges_of(user, item, float(rating)):
+            self._add(edge, *ends)
+        self._acts.setdefault(rater, UserActs()).ratings[item_code] = float(rating)
 
     def copy(self) -> GraphMemory:
         """A memory with the same graph and additions; from here on each keeps its own.
@@ -579,17 +552,6 @@ class GraphMemory:
         """
         self._shared = True
         return copy(self)
-
-    def added(self) -> pl.DataFrame:
-        """Edges that were added, in both directions: the `graph_triples` contract, ordered."""
-        rows = []
-        for edge, *ends in self._added:
-            rows.append((ends[0], edge.head_type, edge.relation, ends[1], edge.tail_type))
-            if edge.inverse:
-                rows.append((ends[1], edge.tail_type, edge.inverse, ends[0], edge.head_type))
-        names = ["head", "head_type", "relation", "tail", "tail_type"]
-        frame = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
-        return frame.sort("head", "relation", "tail")
 
     def _unshare(self) -> None:
         """Copy what was added, if a copy has it, too."""
@@ -624,15 +586,6 @@ class GraphMemory:
                 self._acts.setdefault(code, UserActs()).ends.setdefault(step, []).append(other)
         return True
 
-    def _add_rating(self, user: str, item: str, rating: float, *, interactions: bool) -> bool:
-        """Add the edges through nodes of a rating, and those of interactions; False if none."""
-        new = False
-        for edge, *ends in self._edges_of(user, item, rating):
-            if interactions or edge.origin != "interactions":
-                new |= self._add(edge, *ends)
-        self._acts.setdefault(self._user(user), UserActs()).ratings[self._item(item)] = rating
-        return new
-
     def _edges_of(self, user: str, item: str, rating: float) -> Iterator[tuple[EdgeType, str, str]]:
         """Edges that a rating stands for: type, head and tail."""
         on_five = rescale(rating, self.scale, _GRAPH_SCALE)
@@ -651,12 +604,6 @@ class GraphMemory:
                 # One of the two edges user → node → item.
                 node = f"{edge.node}:{user}:{labels[edge.origin]}"
                 yield (edge, user, node) if edge.head_type == "User" else (edge, node, item)
-
-    def _on_scale(self, rating: float) -> None:
-        if not self.scale.low <= rating <= self.scale.high:
-            raise ContractError(
-                f"a rating of {rating:g} is off the scale", where=f"scale {self.scale.name}"
-            )
 
 
 def _number(value: float) -> float | None:
