@@ -12,28 +12,16 @@ one is the lowest of the other. MovieLens' half stars (0.5-5) therefore meet 1-1
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from pipelines.errors import ConfigError
 
-if TYPE_CHECKING:
-    import polars as pl
-
-__all__ = [
-    "SCALES",
-    "RatingScale",
-    "coarser",
-    "rescale",
-    "rescaled",
-    "scale_named",
-    "to_answers",
-]
+__all__ = ["SCALES", "RatingScale", "coarser", "rescale", "scale_named", "to_answers"]
 
 
 @dataclass(frozen=True)
@@ -142,20 +130,6 @@ def rescale(value: Any, source: RatingScale, target: RatingScale) -> Any:
         return value
     factor = (target.high - target.low) / (source.high - source.low)
     return (value - source.low) * factor + target.low
-
-
-def rescaled(names: Iterable[str], target: RatingScale) -> pl.Expr:
-    """The column ``rating`` on ``target``, from the scale that the row's ``scale`` names.
-
-    ``names`` are those of the column; ConfigError for one that is unknown.
-    """
-    import polars as pl
-
-    rating = pl.lit(None, pl.Float64)
-    for name in names:
-        here = rescale(pl.col("rating"), scale_named(name), target)
-        rating = pl.when(pl.col("scale") == name).then(here).otherwise(rating)
-    return rating
 
 
 def to_answers(

@@ -15,7 +15,7 @@ graph would not say who gave what.)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,7 @@ from scipy import sparse
 from pipelines.config import GraphSettings
 from pipelines.errors import ContractError
 from pipelines.graph._schema import DomainSchema, EdgeType, load_schema
-from pipelines.scales import SCALES, rescaled
+from pipelines.scales import SCALES, RatingScale, rescale, scale_named
 
 Table = pl.DataFrame | pl.LazyFrame
 #: The scale that thresholds and rating nodes are on.
@@ -201,6 +201,15 @@ def _codes(users: pl.Series, items: pl.Series) -> tuple[pl.Expr, pl.Expr]:
         pl.col("item_id").cast(pl.Enum(items), strict=False).to_physical().cast(pl.UInt32)
         .alias("item"),
     )  # fmt: skip
+
+
+def rescaled(names: Iterable[str], target: RatingScale) -> pl.Expr:
+    """The column ``rating`` on ``target``, from the scale of its row, one of ``names``."""
+    rating = pl.lit(None, pl.Float64)
+    for name in names:
+        here = rescale(pl.col("rating"), scale_named(name), target)
+        rating = pl.when(pl.col("scale") == name).then(here).otherwise(rating)
+    return rating
 
 
 def _flags(schema: DomainSchema, interactions: pl.LazyFrame) -> tuple[str, ...]:

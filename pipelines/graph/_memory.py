@@ -15,6 +15,7 @@ import polars as pl
 
 from pipelines.config import GraphSettings, load_settings
 from pipelines.errors import ContractError, ReleaseError
+from pipelines.graph._build import rescaled
 from pipelines.graph._index import GraphIndex
 from pipelines.graph._pathsim import Codes, Floats, PathSim
 from pipelines.graph._schema import DomainSchema, EdgeType, MetaPaths, load_metapaths
@@ -30,7 +31,7 @@ from pipelines.graph._search import (
 )
 from pipelines.graph._similarity import ItemScores, Vectors
 from pipelines.packaged import open_stored
-from pipelines.scales import SCALES, RatingScale, rescale, rescaled, scale_named
+from pipelines.scales import SCALES, RatingScale, rescale, scale_named
 from pipelines.store import Release
 
 __all__ = ["Basis", "GraphMemory", "Neighbour", "Neighbours", "Parts", "RatingOf"]
