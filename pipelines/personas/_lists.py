@@ -132,8 +132,8 @@ def read_lists(
     ages, genders, names, surnames, hobbies, jobs = (
         _rows(folder, name) for name in ("ages", "genders", "names", "surnames", "hobbies", "jobs")
     )
-    genres = [{"genre": g, "liked": x, "from_age": MIN_AGE} for g, x in own_genres]
-    genres = genres or _rows(folder, f"genres/{domain}")
+    replaced = [{"genre": name, "liked": share, "from_age": MIN_AGE} for name, share in own_genres]
+    genres = replaced or _rows(folder, f"genres/{domain}")
     persons = _numbers(ages, "persons")
     male, female = _numbers(genders, "male"), _numbers(genders, "female")
     by_gender = {g: [row for row in names if row["gender"] == g] for g in ("female", "male")}
