@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,7 +13,7 @@ import typer
 
 from pipelines.cli import options as cli
 from pipelines.progress import listening
-from pipelines.statuses import Status
+from pipelines.statuses import STATUSES, Status
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -170,8 +171,14 @@ answers = cli.group("The answer store: all model calls made so far, indexed by r
 _EXCERPT = 60
 
 
-#: Statuses of answers, as options take them.
-Statuses = list[Status] | None
+class Which(StrEnum):
+    """Statuses of answers, as options that may be repeated take them."""
+
+    OK = "ok"
+    TRUNCATED = "truncated"
+    INVALID = "invalid"
+    REFUSED = "refused"
+    ENGINE_ERROR = "engine_error"
 
 
 @answers.command()
@@ -214,7 +221,9 @@ def stats(call: cli.Call) -> None:
 def show(
     call: cli.Call,
     key: Annotated[str, typer.Argument(help="Key or its first digits; default: all.")] = "",
-    status: Annotated[Statuses, typer.Option(help="Only this status; may be repeated.")] = None,
+    status: Annotated[
+        list[Which] | None, typer.Option(help="Only this status; may be repeated.")
+    ] = None,
     model: Annotated[str, typer.Option(help="Only models whose name contains this text.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of answers shown.")] = 20,
 ) -> None:
@@ -227,7 +236,7 @@ def show(
     "latency", "detail", "max_tokens", "stored_at", "identity", "request"}]}.
     """
     store = _store(call)
-    found = store.select(key=key.lower(), statuses=status or (), model=model, limit=limit)
+    found = store.select(key=key.lower(), statuses=_statuses(status), model=model, limit=limit)
     payload = {"answers": [answer.to_dict() for answer in found]}
 
     def render(screen: Console) -> None:
@@ -254,7 +263,7 @@ def show(
 def gc(
     call: cli.Call,
     forget: Annotated[
-        Statuses,
+        list[Which] | None,
         typer.Option(
             help="Also drop all answers with this status, so that these calls are made again; may"
             " be repeated."
@@ -277,7 +286,7 @@ def gc(
     counts are of what would be dropped.
     """
     store = _store(call)
-    report = store.gc(forget=forget or (), model=model, dry_run=dry_run)
+    report = store.gc(forget=_statuses(forget), model=model, dry_run=dry_run)
     done = "would be dropped" if report.dry_run else "dropped"
     dropped = report.failed + report.forgotten + report.corrupt
     sizes = (
@@ -311,6 +320,10 @@ def _store(call: cli.Call) -> AnswerStore:
     from pipelines.llm.answers import AnswerStore
 
     return AnswerStore(call.home, call.settings.serving)
+
+
+def _statuses(chosen: list[Which] | None) -> list[Status]:
+    return [status for status in STATUSES if Which(status) in (chosen or ())]
 
 
 def _draw_stats(screen: Console, found: AnswerStats) -> None:
