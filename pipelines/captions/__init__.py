@@ -56,8 +56,7 @@ class Captioner(Protocol):
     """Describes posters.
 
     Equal posters get equal captions, whatever else is asked in the same call.
-    ``pipelines.captions.testing.CaptionerContract`` is the class that an implementation's tests
-    inherit.
+    ``pipelines.captions.testing.check_captioner`` tests an implementation.
     """
 
     #: Value of the column ``captioner``.
@@ -190,8 +189,8 @@ _TO_XYZ = np.array(
 
 
 @dataclass(frozen=True, slots=True)
-class PosterFacts:
-    """Measurements of a poster."""
+class ImageStatistics:
+    """Statistics of a picture's pixels."""
 
     #: Up to three commonest named colours, the commonest first, and their shares of the pixels.
     colours: tuple[tuple[str, float], ...]
@@ -203,8 +202,8 @@ class PosterFacts:
     colourfulness: float
 
 
-def facts_of(image: Picture) -> PosterFacts:
-    """Facts of a picture, from a copy whose longer side has at most 128 pixels."""
+def image_statistics(image: Picture) -> ImageStatistics:
+    """Statistics of a picture, from a copy whose longer side has at most 128 pixels."""
     import PIL.Image
 
     small = image.convert("RGB")
@@ -215,7 +214,7 @@ def facts_of(image: Picture) -> PosterFacts:
     distance = ((_lab(pixels)[:, None, :] - palette[None, :, :]) ** 2).sum(axis=2)
     shares = np.bincount(distance.argmin(axis=1), minlength=len(names)) / len(pixels)
     order = np.lexsort((np.arange(len(names)), -shares))[:_COLOURS]
-    return PosterFacts(
+    return ImageStatistics(
         tuple((names[n], float(shares[n])) for n in order.tolist() if shares[n] >= _LEAST),
         float(luma.mean()),
         float(luma.std()),
@@ -248,11 +247,11 @@ class StatisticalCaptioner:
 
 
 def _text(image: Picture) -> str:
-    facts, assumed = facts_of(image), _assumed()
-    named = [name for name, _ in facts.colours]
+    statistics, assumed = image_statistics(image), _assumed()
+    named = [name for name, _ in statistics.colours]
     colours = " and ".join([", ".join(named[:-1]), named[-1]]) if named[1:] else named[0]
     words = [
-        _word(assumed[part], getattr(facts, part))
+        _word(assumed[part], getattr(statistics, part))
         for part in ("brightness", "contrast", "colourfulness")
     ]
     return f"Poster mostly in {colours}; {', '.join(words)}."

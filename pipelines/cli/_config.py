@@ -17,9 +17,7 @@ config = cli.group("Show the effective settings.")
 
 @config.command()
 @cli.command(rows="settings")
-def show(
-    call: cli.Call,
-) -> None:
+def show(call: cli.Call) -> None:
     """Show every setting, its value and its origin; secrets are masked.
 
     JSON: {"settings": [{"key", "value", "default", "origin", "identity",

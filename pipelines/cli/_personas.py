@@ -11,13 +11,13 @@ import typer
 
 from pipelines import instructions
 from pipelines.cli import options as cli
-from pipelines.errors import ContractError
+from pipelines.errors import ConfigError, ContractError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from pipelines.context import PipelineContext
-    from pipelines.store import CheckRecord, Snapshot
+    from pipelines.store import CheckRecord
 
 
 #: Personas shown, and characters of each description.
@@ -59,13 +59,12 @@ def write(
     if preview:
         _preview(call, preview)
         return
-    if cli.expected_calls(call, [(_dataset(call), call.settings.personas.cohort)], dry_run):
+    cohort = call.settings.personas.cohort
+    if cli.expected_calls(call, [(_dataset(call, cohort), cohort)], dry_run):
         return
     payload = _write(call)
     call.emit(payload, lambda screen: _render(screen, payload))
     if payload["checks"]["failed"]:
-        from pipelines.errors import ContractError
-
         raise ContractError(
             f"{len(payload['checks']['failed'])} blocking checks failed",
             where=", ".join(c["name"] for c in payload["checks"]["failed"]),
@@ -88,11 +87,8 @@ def show(
     """
     import polars as pl
 
-    from pipelines.domains import cohort_domain
-    from pipelines.errors import ConfigError
-
     cohort = persona.split(":")[1] if persona.count(":") == 2 else call.settings.personas.cohort
-    dataset = f"{cohort_domain(cohort, call.settings.personas.domain)}.personas"
+    dataset = _dataset(call, cohort)
     snapshot = call.store().current(dataset)
     rows = snapshot.scan().filter(pl.col("cohort") == cohort)
     count = rows.select(pl.len()).collect().item()
@@ -113,12 +109,11 @@ def show(
     )
 
 
-def _dataset(call: cli.Call) -> str:
-    """The table of the cohort."""
+def _dataset(call: cli.Call, cohort: str) -> str:
+    """The table of a cohort."""
     from pipelines.domains import cohort_domain
 
-    chosen = call.settings.personas
-    return f"{cohort_domain(chosen.cohort, chosen.domain)}.personas"
+    return f"{cohort_domain(cohort, call.settings.personas.domain)}.personas"
 
 
 def _preview(call: cli.Call, number: int) -> None:
@@ -137,10 +132,13 @@ def _preview(call: cli.Call, number: int) -> None:
 
 
 def _write(call: cli.Call) -> dict[str, Any]:
+    import polars as pl
+
     from pipelines.stages import PipelineContext, build, check, check_models, stage_of
 
     tree, store = call.settings, call.store()
-    name, dataset = tree.personas.cohort, _dataset(call)
+    name = tree.personas.cohort
+    dataset = _dataset(call, name)
     check_models([stage_of(dataset)], store, tree, name)
     began = time.perf_counter()
     context = PipelineContext.of(store, tree)
@@ -150,6 +148,7 @@ def _write(call: cli.Call) -> dict[str, Any]:
     checks = check(context, dataset) or []
     (snapshot,) = built.snapshots.values()
     count = dict(snapshot.manifest.stats["cohorts"])[name]
+    sample = snapshot.scan().filter(pl.col("cohort") == name).head(_SHOWN).collect()
     return {
         "cohort": name,
         "personas": count,
@@ -164,20 +163,13 @@ def _write(call: cli.Call) -> dict[str, Any]:
             "warned": [_shown(c) for c in checks if c.passed is False and not c.blocks],
             "not_applicable": [_shown(c) for c in checks if c.passed is None],
         },
-        "sample": _sample(snapshot, name),
+        "sample": sample.to_dicts(),
     }
 
 
 def _shown(check: CheckRecord) -> dict[str, Any]:
     message = check.details.get("message")
     return {"name": check.name, "message": message, "rows": check.details.get("rows", [])[:3]}
-
-
-def _sample(snapshot: Snapshot, cohort: str) -> list[dict[str, Any]]:
-    import polars as pl
-
-    rows = snapshot.scan().filter(pl.col("cohort") == cohort).head(_SHOWN).collect()
-    return rows.to_dicts()
 
 
 def _draw(screen: Console, row: dict[str, Any], *, whole: bool = False) -> None:
@@ -255,11 +247,20 @@ def match(
     --personality {"people", "repeated", "rows": [{"predictor", "users", "errors"}]}.
     """
     instructions.fix()  # before NumPy is loaded
+    from pipelines import matching
+    from pipelines.plugins import closing
     from pipelines.stages import PipelineContext
 
     context = PipelineContext.of(call.store(), call.settings)
     if personality is not None:
-        payload = _personality(context, personality)
+        with closing(matching.open_matcher(context.settings)) as matcher:
+            payload = matching.personality_report(
+                personality,
+                context.store.current("movies.items").read(),
+                matcher,
+                context.settings.matching,
+                graph=context.settings.graph,
+            )
         names = list(next((r["errors"] for r in payload["rows"] if r["errors"]), {}))
         rows = [
             (r["predictor"], r["users"], *((r["errors"] or {}).get(n) for n in names))
@@ -315,26 +316,6 @@ def _match(context: PipelineContext, domain: str) -> dict[str, Any]:
             "passed": sum(r.passed is True for r in records),
             "failed": [r.name for r in records if r.blocks],
         },
-    }
-
-
-def _personality(context: PipelineContext, path: Path) -> dict[str, Any]:
-    from pipelines import matching
-    from pipelines.plugins import closing
-
-    settings = context.settings
-    with closing(matching.open_matcher(settings)) as matcher:
-        sample, rows = matching.personality_report(
-            path,
-            context.store.current("movies.items").read(),
-            matcher,
-            settings.matching,
-            graph=settings.graph,
-        )
-    return {
-        "people": sample.traits.height,
-        "repeated": sample.repeated,
-        "rows": [row.as_json() for row in rows],
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import json
@@ -10,7 +9,6 @@ import logging
 import os
 import re
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -42,16 +40,6 @@ _VISIBLE = (
     | {0x7F: 0x2421}
     | dict.fromkeys([*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)], 0xFFFD)
 )
-#: Characters of the commands' output whose nearest ASCII text Unicode does not name.
-_PLAIN = {
-    character: text
-    for text, characters in zip(
-        ("->", "<-", "x", "+", "*", ".", ">=", "<=", "+/-", "/", "#", "-", "|", "'", '"'),
-        ("→", "←", "×✗", "✓", "★", "☆", "≥", "≤", "±", "⁄", "█", "·−–—─━", "│┃", "‘’", "“”"),
-        strict=True,
-    )
-    for character in characters
-}
 
 
 def printable(text: str) -> str:
@@ -63,42 +51,20 @@ def printable(text: str) -> str:
     return text.translate(_VISIBLE)
 
 
-def plain_ascii(text: str) -> str:
-    """The nearest text in ASCII, for output in an encoding without these characters.
-
-    >>> plain_ascii("┌─ Amélie · 3½ … ✓")
-    '+- Amelie - 31/2 ... +'
-    """
-    return "".join(map(_plain_character, text))
-
-
-def _plain_character(character: str) -> str:
-    if character in _PLAIN:
-        return _PLAIN[character]
-    if "\u2500" <= character <= "\u257f":
-        return "+"  # corners and crossings of boxes
-    parts = unicodedata.normalize("NFKD", character).replace("⁄", "/")
-    return parts.encode("ascii", "ignore").decode() or "?"
-
-
-def _encoded_plainly(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return plain_ascii(error.object[error.start : error.end]), error.end
-
-
 def _is_unicode(stream: TextIO) -> bool:
     return (stream.encoding or "utf-8").lower().startswith("utf")
 
 
 def write_in_any_encoding() -> None:
-    """Let standard output and error take all text, whatever their encoding; children's too."""
-    codecs.register_error("plain", _encoded_plainly)
+    """Let standard output and error take all text; children's too.
+
+    A character that the encoding lacks becomes a question mark.
+    """
     if not _is_unicode(sys.stdout):
         os.environ["PYTHONIOENCODING"] = f"{sys.stdout.encoding}:replace"
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # not where a test captures it
-            stream.reconfigure(errors="plain")
+            stream.reconfigure(errors="replace")
 
 
 def log_printable() -> None:

@@ -58,14 +58,12 @@ __all__ = [
     "console",
     "expected_calls",
     "folder_option",
-    "full_ref",
     "group",
     "human_age",
     "human_bytes",
     "human_seconds",
     "key_values",
     "newest_run",
-    "open_settings",
     "overrides_of",
     "port_fault",
     "progress_bar",
@@ -102,24 +100,7 @@ DryRunOption = Annotated[
 ]
 
 
-def open_settings(
-    home: Path | str | None = None,
-    config: Path | str | None = None,
-    overrides: Mapping[str, Any] | Sequence[str] | None = None,
-) -> Settings:
-    """Effective settings of a command; see :func:`pipelines.config.load_settings`.
-
-    ``--home`` wins over ``UNDERSTUDY_HOME`` and the file. `overrides` is a nested mapping, or the
-    ``KEY=VALUE`` texts of ``--set``.
-    """
-    from pipelines.config import load_settings
-
-    return load_settings(config, overrides_of(home, overrides))
-
-
-def overrides_of(
-    home: Path | str | None, overrides: Mapping[str, Any] | Sequence[str] | None
-) -> dict[str, Any]:
+def overrides_of(home: Path | str | None, assignments: Sequence[str] | None) -> dict[str, Any]:
     """The nested mapping that ``--home`` and ``--set`` stand for.
 
     >>> overrides_of("here", ["personas.count=50", "personas.seed=1"])
@@ -135,17 +116,14 @@ def overrides_of(
     from pipelines.config import read_value
 
     out: dict[str, Any] = {}
-    if isinstance(overrides, Mapping):
-        out = {k: dict(v) if isinstance(v, Mapping) else v for k, v in overrides.items()}
-    else:
-        for text in overrides or ():
-            key, sign, value = text.partition("=")
-            parts = key.strip().split(".")
-            if not sign or len(parts) < 2 or not all(parts):
-                raise ConfigError(
-                    "--set takes section.key=value", where=key, hint="such as personas.count=50"
-                )
-            _assign(out, parts, read_value(value), f"--set {key}")
+    for text in assignments or ():
+        key, sign, value = text.partition("=")
+        parts = key.strip().split(".")
+        if not sign or len(parts) < 2 or not all(parts):
+            raise ConfigError(
+                "--set takes section.key=value", where=key, hint="such as personas.count=50"
+            )
+        _assign(out, parts, read_value(value), f"--set {key}")
     if home is not None:
         out.setdefault("runtime", {})["home"] = str(home)
     return out
@@ -204,16 +182,6 @@ def newest_run(root: Path, file: str, kind: str, command: str) -> Path:
     return runs[-1].parent
 
 
-def full_ref(ref: str, settings: Settings) -> str:
-    """A release reference with its name: ``latest`` alone means the configured release.
-
-    >>> from pipelines.config import Settings
-    >>> full_ref("latest", Settings()), full_ref("books", Settings())
-    ('movies@latest', 'books')
-    """
-    return f"{settings.release.name}@latest" if ref == "latest" else ref
-
-
 @dataclass(frozen=True)
 class Call:
     """One call of a command: its settings, and the form in which it prints its result."""
@@ -240,8 +208,10 @@ class Call:
 
     def also(self, overrides: Mapping[str, Any]) -> Call:
         """The call with more settings set, over all others."""
+        from pipelines.config import load_settings
+
         merged = _merged(self.overrides, overrides)
-        return replace(self, overrides=merged, settings=open_settings(None, self.config, merged))
+        return replace(self, overrides=merged, settings=load_settings(self.config, merged))
 
     def store(self) -> Store:
         """Open the store."""
@@ -250,8 +220,8 @@ class Call:
         return Store(self.home)
 
     def ref(self, ref: str) -> str:
-        """A release reference with its name; see :func:`full_ref`."""
-        return full_ref(ref, self.settings)
+        """A release reference with its name: ``latest`` alone means the configured release."""
+        return f"{self.settings.release.name}@latest" if ref == "latest" else ref
 
     def release(self, ref: str) -> Release:
         """Open a release of the store, or a packaged one; see `pipelines.packaged.open_stored`."""
@@ -347,6 +317,8 @@ def command(
 
         @functools.wraps(function)
         def called(**values: Any) -> None:
+            from pipelines.config import load_settings
+
             given = {flags[flag]: values.pop(name) for name, flag in named.items()}
             options = {name: values.pop(name) for name in shared}
             if options["json"] and options.get("csv"):
@@ -356,7 +328,7 @@ def command(
                 if value not in (None, []):
                     _assign(overrides, key.split("."), value, key)
             call = Call(
-                open_settings(None, options["config"], overrides),
+                load_settings(options["config"], overrides),
                 overrides,
                 options["config"],
                 options["json"],

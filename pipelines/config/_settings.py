@@ -1,4 +1,4 @@
-"""Loading the settings tree and hashing its identity."""
+"""Loading the settings tree from defaults, a file, the environment and arguments."""
 
 from __future__ import annotations
 
@@ -9,50 +9,18 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import orjson
 import yaml
-from pydantic import BaseModel, Field, SecretStr, ValidationError, model_validator
+from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from pipelines import instructions
-from pipelines.config._inputs import (
-    BooksSettings,
-    DataSettings,
-    EngineSettings,
-    GamesSettings,
-    ProductsSettings,
-    Section,
-    ServingSettings,
-)
-from pipelines.config._sections import (
-    COHORT_NAME,
-    COHORT_NAME_IN_WORDS,
-    CaptionSettings,
-    DialogueSettings,
-    EmbeddingSettings,
-    ExecutionSettings,
-    GraphSettings,
-    IngestSettings,
-    MatchingSettings,
-    PersonaSettings,
-    ProductScoringSettings,
-    QualitySettings,
-    ReleaseSettings,
-    RuntimeSettings,
-    ScoringSettings,
-    SplitSettings,
-    SurrogateSettings,
-    TmdbSettings,
-    TrainingSettings,
-    TuningSettings,
-    WorldSettings,
-)
+from pipelines.config._inputs import Section
+from pipelines.config._sections import COHORT_NAME, COHORT_NAME_IN_WORDS, ENV_PREFIX, Settings
 from pipelines.errors import ConfigError
 
-ENV_PREFIX = "UNDERSTUDY_"
 #: Variables with the prefix that are not settings keys.
 _ENV_ALIASES = {"UNDERSTUDY_HOME", "UNDERSTUDY_CONFIG", "UNDERSTUDY_DEBUG"}
 #: Settings of earlier versions, and what to do instead.
@@ -80,105 +48,6 @@ _REPLACED = {
 
 #: Characters of a refused value that its error shows (count).
 _LONGEST_SHOWN = 60
-
-
-class Settings(BaseSettings):
-    """Every setting of the system.
-
-    Precedence, highest first: arguments (command-line options), environment
-    (``UNDERSTUDY_<SECTION>__<FIELD>``), YAML file, defaults.
-    """
-
-    model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX,
-        env_nested_delimiter="__",
-        extra="forbid",
-        frozen=True,
-        validate_default=True,
-        nested_model_default_partial_update=True,
-    )
-
-    world: WorldSettings = Field(default_factory=WorldSettings)
-    ingest: IngestSettings = Field(default_factory=IngestSettings)
-    splits: SplitSettings = Field(default_factory=SplitSettings)
-    books: BooksSettings = Field(default_factory=BooksSettings)
-    games: GamesSettings = Field(default_factory=GamesSettings)
-    products: ProductsSettings = Field(default_factory=ProductsSettings)
-    personas: PersonaSettings = Field(default_factory=PersonaSettings)
-    embedding: EmbeddingSettings = Field(default_factory=EmbeddingSettings)
-    scoring: ScoringSettings = Field(default_factory=ScoringSettings)
-    product_scoring: ProductScoringSettings = Field(default_factory=ProductScoringSettings)
-    graph: GraphSettings = Field(default_factory=GraphSettings)
-    quality: QualitySettings = Field(default_factory=QualitySettings)
-    release: ReleaseSettings = Field(default_factory=ReleaseSettings)
-    engine: EngineSettings = Field(default_factory=EngineSettings)
-    data: DataSettings = Field(default_factory=DataSettings)
-    serving: ServingSettings = Field(default_factory=ServingSettings)
-    captions: CaptionSettings = Field(default_factory=CaptionSettings)
-    matching: MatchingSettings = Field(default_factory=MatchingSettings)
-    training: TrainingSettings = Field(default_factory=TrainingSettings)
-    tuning: TuningSettings = Field(default_factory=TuningSettings)
-    surrogate: SurrogateSettings = Field(default_factory=SurrogateSettings)
-    dialogue: DialogueSettings = Field(default_factory=DialogueSettings)
-    tmdb: TmdbSettings = Field(default_factory=TmdbSettings)
-    execution: ExecutionSettings = Field(default_factory=ExecutionSettings)
-    runtime: RuntimeSettings = Field(default_factory=RuntimeSettings)
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        # Only what the caller passes: `load_settings` merges file and environment itself, so
-        # that a bare `Settings()` in a test never depends on the machine it runs on.
-        return (init_settings,)
-
-    @model_validator(mode="after")
-    def _place_models(self) -> Self:
-        # Engines are opened from `engine` and `serving` alone and know of no home.
-        home = self.runtime.home.expanduser()
-        placed = {"models": self.serving.models or home / "models"}
-        placed["home"] = self.serving.home or home
-        # The tree is frozen; this is still its construction.
-        object.__setattr__(self, "serving", self.serving.model_copy(update=placed))
-        return self
-
-    def scoring_of(self, domain: str) -> ScoringSettings:
-        """Settings of a domain's scores: products have a section of their own."""
-        return self.product_scoring if domain == "products" else self.scoring
-
-    def without_secrets(self) -> dict[str, Any]:
-        """All values but secrets, JSON-ready: overrides for :func:`load_settings` elsewhere."""
-        secret = {
-            name: {
-                key
-                for key, field in type(section).model_fields.items()
-                if SecretStr in get_args(field.annotation)
-            }
-            for name, section in self
-        }
-        values = self.model_dump(mode="json", exclude=secret)
-        values["runtime"]["home"] = str(self.runtime.home.expanduser().absolute())
-        return values
-
-    def identity(self, *sections: str) -> dict[str, Any]:
-        """Values of the named identity sections (all of them if none is named), JSON-ready.
-
-        ``world.folder`` is left out: the content of its files enters as input versions. A section
-        of runtime settings is a ConfigError.
-        """
-        names = sections or tuple(n for n in type(self).model_fields if getattr(self, n).identity)
-        out: dict[str, Any] = {}
-        for name in names:
-            section: Section = getattr(self, name)
-            if not section.identity:
-                raise ConfigError("runtime settings have no identity", where=name)
-            out[name] = section.identity_values()
-        return out
 
 
 def identity_hash(value: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@
 ('item_id',)
 """
 
-from pipelines.contracts._base import ColumnDoc, Contract
+from pipelines.contracts._base import Contract
 from pipelines.contracts._report import POPULATION, RATER_REPORT
 from pipelines.contracts.models import (
     CAPTIONED_DOMAINS,
@@ -41,7 +41,6 @@ __all__ = [
     "TRAINING",
     "TUNED_DOMAINS",
     "TUNING",
-    "ColumnDoc",
     "Contract",
 ]
 

@@ -179,6 +179,11 @@ def column(
     return pa.Field(nullable=null, description=description, metadata=metadata or None, **checks)
 
 
+def share(description: str, **more: Any) -> Any:
+    """A column of shares or probabilities, 0 to 1."""
+    return column(description, ge=0, le=1, **more)
+
+
 def item_key(pattern: str, **more: Any) -> Any:
     """The column of an item's key; ``pattern`` is a regular expression of the whole key."""
     return column(ITEM, str_matches=f"^{pattern}$", **more)

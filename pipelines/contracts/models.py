@@ -164,26 +164,22 @@ CAPTIONED_DOMAINS = ("movies",)
 class Captions(Model):
     """Captions of items' posters (SimUSER, section 3.2.2): one row per item."""
 
-    item_id: pl.String = pa.Field(unique=True, description=ITEM)
-    caption: pl.String = pa.Field(
-        nullable=True,
-        str_length={"min_value": 1},
-        description="Caption, in one line; null unless `ok`.",
+    item_id: pl.String = column(ITEM, unique=True)
+    caption: pl.String = column(
+        "Caption, in one line; null unless `ok`.", null=True, str_length={"min_value": 1}
     )
-    captioner: pl.String = pa.Field(
-        description="Captioner: `statistical` (pixel statistics), a model's id, or a "
-        "plug-in's name."
+    captioner: pl.String = column(
+        "Captioner: `statistical` (pixel statistics), a model's id, or a plug-in's name."
     )
-    image_sha256: pl.String = pa.Field(
-        nullable=True,
+    image_sha256: pl.String = column(
+        "SHA-256 (hex) of the poster's file; null if there is none or it is too large to read.",
+        null=True,
         str_matches=r"^[0-9a-f]{64}$",
-        description="SHA-256 (hex) of the poster's file; null if there is none or it is too large "
-        "to read.",
     )
-    status: pl.String = pa.Field(
-        isin=list(CAPTION_STATUSES),
-        description="`ok`, or why there is no caption: `missing`, `corrupt`, `too_large`, "
+    status: pl.String = column(
+        "`ok`, or why there is no caption: `missing`, `corrupt`, `too_large`, "
         "`animated`, `cmyk` (inks without a profile), or the status of a model's answer.",
+        isin=list(CAPTION_STATUSES),
     )
 
     @pa.dataframe_check(description="An `ok` row has a caption, and no other row has one.")
@@ -193,11 +189,7 @@ class Captions(Model):
 
 
 #: The tables by dataset name.
-CAPTIONS: dict[str, Contract] = {
-    name: contract
-    for domain in CAPTIONED_DOMAINS
-    for name, contract in contracts(domain, captions=(Captions, "item_id")).items()
-}
+CAPTIONS: dict[str, Contract] = contracts(CAPTIONED_DOMAINS, captions=(Captions, "item_id"))
 
 
 #: Domains whose ratings a model is trained on.
@@ -207,48 +199,43 @@ TUNED_DOMAINS = ("movies",)
 class RatingExamples(Model):
     """Ledger lines that a rating model is trained on: targets, and the context before them."""
 
-    window: pl.String = pa.Field(
-        description="Window of one person's consecutive ratings: `<cut>:<user>:<number>`, or "
+    window: pl.String = column(
+        "Window of one person's consecutive ratings: `<cut>:<user>:<number>`, or "
         "`validation:<user>`."
     )
-    position: pl.Int64 = pa.Field(ge=0, description="Position in the window, from 0.")
-    user_id: pl.String = pa.Field(description="Human user who rated.")
-    item_id: pl.String = pa.Field(description=ITEM)
-    rating: pl.Float64 = pa.Field(
-        ge=0, le=100, description="Rating on the prompt's scale (an answer of it)."
-    )
-    split: pl.String = pa.Field(
-        isin=["train", "validation", "context"],
-        description="`train` and `validation` are targets; `context` is a training rating that "
+    position: pl.Int64 = column("Position in the window, from 0.", ge=0)
+    user_id: pl.String = column("Human user who rated.")
+    item_id: pl.String = column(ITEM)
+    rating: pl.Float64 = column("Rating on the prompt's scale (an answer of it).", ge=0, le=100)
+    split: pl.String = column(
+        "`train` and `validation` are targets; `context` is a training rating that "
         "precedes validation targets.",
+        isin=["train", "validation", "context"],
     )
-    shows: pl.String = pa.Field(
-        isin=["both", "description", "history"],
-        description="What the window shows about its person.",
+    shows: pl.String = column(
+        "What the window shows about its person.", isin=["both", "description", "history"]
     )
-    votes: pl.Boolean = pa.Field(description="Whether public votes are shown.")
-    description: pl.String = pa.Field(
-        description="Facts about the person, from ratings before the window; may be empty."
+    votes: pl.Boolean = column("Whether public votes are shown.")
+    description: pl.String = column(
+        "Facts about the person, from ratings before the window; may be empty."
     )
-    line: pl.String = pa.Field(description="Facts about the item, up to where the rating goes.")
-    after: pl.String = pa.Field(
-        description="Text after the rating: the person's mean surplus over others in the lines "
+    line: pl.String = column("Facts about the item, up to where the rating goes.")
+    after: pl.String = column(
+        "Text after the rating: the person's mean surplus over others in the lines "
         "shown so far; empty if no line has a mean."
     )
-    text_sha256: pl.String = pa.Field(
+    text_sha256: pl.String = column(
+        "SHA-256 (hex) of the prompt's text up to where the rating goes.",
         str_matches=r"^[0-9a-f]{64}$",
-        description="SHA-256 (hex) of the prompt's text up to where the rating goes.",
     )
 
 
 class RatingModel(Model):
     """Files of a rating model, stored beside the table: a checkpoint that engines open."""
 
-    file: pl.String = pa.Field(unique=True, description="Name of the file.")
-    bytes: pl.Int64 = pa.Field(ge=0, description="Size (bytes).")
-    sha256: pl.String = pa.Field(
-        str_matches=r"^[0-9a-f]{64}$", description="SHA-256 (hex) of its content."
-    )
+    file: pl.String = column("Name of the file.", unique=True)
+    bytes: pl.Int64 = column("Size (bytes).", ge=0)
+    sha256: pl.String = column("SHA-256 (hex) of its content.", str_matches=r"^[0-9a-f]{64}$")
 
 
 #: The tables by dataset name.

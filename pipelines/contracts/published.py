@@ -18,6 +18,7 @@ from pipelines.contracts._base import (
     rated_at,
     rating,
     scale,
+    share,
     user_key,
 )
 from pipelines.contracts.raw import Rejected
@@ -181,13 +182,11 @@ class ScorePlan(Model):
         le=1,
         within="0-1",
     )
-    exposure: pl.Float64 = column(
+    exposure: pl.Float64 = share(
         "P(watch | persona, item): probability that a person of that taste is among those who "
         "rated the item, from the selection model (docs/population.md); null in a domain without "
         "training interactions and in choice sets, which are shown whole; 6 digits.",
         null=True,
-        ge=0,
-        le=1,
         within="0-1",
     )
 
@@ -484,11 +483,8 @@ class Products(Model):
         isin=["equal", "folded", "words", "substring"],
     )
     bridged: pl.Int64 = column("Levels of the tree that the path skips (count).", ge=0)
-    similarity: pl.Float64 = column(
-        "Minimum similarity of a level to its category's name; 6 decimals.",
-        ge=0,
-        le=1,
-        within="0-1",
+    similarity: pl.Float64 = share(
+        "Minimum similarity of a level to its category's name; 6 decimals.", within="0-1"
     )
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pandera.polars as pa
 import polars as pl
 
-from pipelines.contracts._base import ITEM, USER, Contract, Model, column, contracts
+from pipelines.contracts._base import ITEM, USER, Contract, Model, column, contracts, share
 from pipelines.contracts.published import Personas
 from pipelines.statuses import STATUSES
 
@@ -108,12 +107,10 @@ class Scores(Model):
     test: pl.String = column(
         "Test.", isin=["genres", "raters", "collections", "similarity", "aggregate"]
     )
-    score: pl.Float64 = column(
+    score: pl.Float64 = share(
         "Share of drawn ratings that are a success, or 1 - total variation; mean over "
         "seeds; null if no case has a rating.",
         null=True,
-        ge=0,
-        le=1,
     )
     low: pl.Float64 = column("Lower end of the 95 % interval over users (bootstrap).", null=True)
     high: pl.Float64 = column("Upper end of that interval.", null=True)
@@ -121,12 +118,10 @@ class Scores(Model):
         "Lower end of the 95 % interval over seeds (Student's t).", null=True
     )
     seeds_high: pl.Float64 = column("Upper end of that interval.", null=True)
-    expected: pl.Float64 = column(
+    expected: pl.Float64 = share(
         "Score without sampling noise: mean probability of success, or the similarity of the mean "
         "distribution.",
         null=True,
-        ge=0,
-        le=1,
     )
     cases: pl.Int64 = column("Cases over all seeds (count).", ge=0)
     users: pl.Int64 = column("Users in the interval (count).", ge=0)
@@ -134,23 +129,22 @@ class Scores(Model):
     flagged: pl.Boolean = column("Whether there are too many of these for a meaningful score.")
 
 
-def _of(domain: str) -> dict[str, Contract]:
-    tables: dict[str, tuple[type[Model], tuple[str, ...]]] = {
-        "personas": (SuitePersonas, ("persona_id",)),
-        "item_sets": (ItemSets, ("persona_id", "item_id")),
-        "series": (Series, ("series", "position")),
-        "series_cases": (SeriesCases, ("draw", "series", "persona_id")),
-        "human_cases": (HumanCases, ("draw", "case")),
-        "scores": (Scores, ("cell", "test")),
-    }
-    return {
-        f"ablations.{domain}_{name}": Contract(f"{domain}_{name}", model, key)
-        for name, (model, key) in tables.items()
-    }
-
-
 #: Tables of the ablation suites by dataset name.
-ABLATIONS: dict[str, Contract] = {**_of("movies"), **_of("books")}
+ABLATIONS: dict[str, Contract] = {
+    name: contract
+    for domain in ("movies", "books")
+    for name, contract in contracts(
+        "ablations",
+        **{
+            f"{domain}_personas": (SuitePersonas, "persona_id"),
+            f"{domain}_item_sets": (ItemSets, "persona_id", "item_id"),
+            f"{domain}_series": (Series, "series", "position"),
+            f"{domain}_series_cases": (SeriesCases, "draw", "series", "persona_id"),
+            f"{domain}_human_cases": (HumanCases, "draw", "case"),
+            f"{domain}_scores": (Scores, "cell", "test"),
+        },
+    ).items()
+}
 
 
 _NAME = "Experiment, as on the command line."
@@ -160,48 +154,41 @@ _FIGURE = "Figure; docs/experiments.md has its meaning and unit."
 class ExperimentFigures(Model):
     """Figures of experiments on simulated users, with the papers' rows."""
 
-    experiment: pl.String = pa.Field(description=_NAME)
-    row: pl.Int64 = pa.Field(ge=0, description="Row of the experiment's table, from 0.")
-    source: pl.String = pa.Field(
-        isin=["people", "baseline", "statistical", "model", "paper"],
-        description="Source of the row: real users, baselines, brains without and with a language "
+    experiment: pl.String = column(_NAME)
+    row: pl.Int64 = column("Row of the experiment's table, from 0.", ge=0)
+    source: pl.String = column(
+        "Source of the row: real users, baselines, brains without and with a language "
         "model, or published figures.",
+        isin=["people", "baseline", "statistical", "model", "paper"],
     )
-    labels: pl.String = pa.Field(description="Labels of the row, as `name: value; name: value`.")
-    figure: pl.String = pa.Field(description=_FIGURE)
-    value: pl.Float64 = pa.Field(
-        nullable=True, description="Mean over people; null if not available."
+    labels: pl.String = column("Labels of the row, as `name: value; name: value`.")
+    figure: pl.String = column(_FIGURE)
+    value: pl.Float64 = column("Mean over people; null if not available.", null=True)
+    low: pl.Float64 = column(
+        "Lower end of the 95 % interval; null for published figures.", null=True
     )
-    low: pl.Float64 = pa.Field(
-        nullable=True, description="Lower end of the 95 % interval; null for published figures."
+    high: pl.Float64 = column(
+        "Upper end of the 95 % interval; null for published figures.", null=True
     )
-    high: pl.Float64 = pa.Field(
-        nullable=True, description="Upper end of the 95 % interval; null for published figures."
-    )
-    n: pl.Int64 = pa.Field(nullable=True, ge=0, description="People (count); null if not stated.")
-    note: pl.String = pa.Field(description="Note on the row; may be empty.")
+    n: pl.Int64 = column("People (count); null if not stated.", null=True, ge=0)
+    note: pl.String = column("Note on the row; may be empty.")
 
 
 class ExperimentComparisons(Model):
     """Paired differences between rows of experiments on simulated users."""
 
-    experiment: pl.String = pa.Field(description=_NAME)
-    left: pl.String = pa.Field(description="Labels of the left row.")
-    right: pl.String = pa.Field(description="Labels of the right row.")
-    figure: pl.String = pa.Field(description=_FIGURE)
-    difference: pl.Float64 = pa.Field(description="Left minus right over the same people.")
-    low: pl.Float64 = pa.Field(description="Lower end of the 95 % interval.")
-    high: pl.Float64 = pa.Field(description="Upper end of the 95 % interval.")
-    p: pl.Float64 = pa.Field(
-        nullable=True, ge=0, le=1, description="p-value of the paired permutation test (two-sided)."
+    experiment: pl.String = column(_NAME)
+    left: pl.String = column("Labels of the left row.")
+    right: pl.String = column("Labels of the right row.")
+    figure: pl.String = column(_FIGURE)
+    difference: pl.Float64 = column("Left minus right over the same people.")
+    low: pl.Float64 = column("Lower end of the 95 % interval.")
+    high: pl.Float64 = column("Upper end of the 95 % interval.")
+    p: pl.Float64 = share("p-value of the paired permutation test (two-sided).", null=True)
+    q: pl.Float64 = share(
+        "p-value after the Benjamini-Hochberg correction over the experiment.", null=True
     )
-    q: pl.Float64 = pa.Field(
-        nullable=True,
-        ge=0,
-        le=1,
-        description="p-value after the Benjamini-Hochberg correction over the experiment.",
-    )
-    n: pl.Int64 = pa.Field(ge=0, description="People in both rows (count).")
+    n: pl.Int64 = column("People in both rows (count).", ge=0)
 
 
 #: The tables by dataset name.
@@ -221,121 +208,106 @@ _KEY = "Key of the stored answer; null without a model."
 class SimulatedAgents(Model):
     """Visits of simulated users to a recommender, page by page, and how each ended."""
 
-    agent: pl.Int64 = pa.Field(unique=True, ge=0, description=_AGENT)
-    persona_id: pl.String = pa.Field(description="Persona that the agent plays.")
-    user_id: pl.String = pa.Field(
-        nullable=True,
-        description="Real user whose training history the agent has; null without one.",
+    agent: pl.Int64 = column(_AGENT, unique=True, ge=0)
+    persona_id: pl.String = column("Persona that the agent plays.")
+    user_id: pl.String = column(
+        "Real user whose training history the agent has; null without one.", null=True
     )
-    brain: pl.String = pa.Field(description="Brain: `statistical`, a baseline, or a model.")
-    recommender: pl.String = pa.Field(description="Recommender that the agent visits.")
-    exit_page: pl.Int64 = pa.Field(ge=1, description="Page on which the visit ended.")
-    views: pl.Int64 = pa.Field(ge=1, description="Views of the visit (count).")
-    exit_reason: pl.String = pa.Field(
-        isin=["chosen", "limit", "failed"],
-        description="`chosen` by the agent; `limit` of pages, or nothing left to show; `failed` "
+    brain: pl.String = column("Brain: `statistical`, a baseline, or a model.")
+    recommender: pl.String = column("Recommender that the agent visits.")
+    exit_page: pl.Int64 = column("Page on which the visit ended.", ge=1)
+    views: pl.Int64 = column("Views of the visit (count).", ge=1)
+    exit_reason: pl.String = column(
+        "`chosen` by the agent; `limit` of pages, or nothing left to show; `failed` "
         "after two unusable replies, excluded from figures.",
+        isin=["chosen", "limit", "failed"],
     )
-    satisfaction: pl.Float64 = pa.Field(
-        nullable=True,
-        ge=0,
-        le=1,
-        description="Satisfaction with the recommendations at the end (6 decimals); null if the "
+    satisfaction: pl.Float64 = share(
+        "Satisfaction with the recommendations at the end (6 decimals); null if the "
         "brain has no such number, or failed.",
+        null=True,
     )
-    interview: pl.Int64 = pa.Field(
-        nullable=True, ge=1, le=10, description="Score of the interview; null if it failed."
+    interview: pl.Int64 = column(
+        "Score of the interview; null if it failed.", null=True, ge=1, le=10
     )
-    tokens: pl.Int64 = pa.Field(ge=0, description="Tokens of all prompts and replies (count).")
+    tokens: pl.Int64 = column("Tokens of all prompts and replies (count).", ge=0)
 
 
 class SimulatedViews(Model):
     """Items that simulated users judged, with their decisions and ratings."""
 
-    agent: pl.Int64 = pa.Field(ge=0, description=_AGENT)
-    view: pl.Int64 = pa.Field(ge=1, description=_VIEW)
-    page: pl.Int64 = pa.Field(ge=1, description=_PAGE)
-    position: pl.Int64 = pa.Field(ge=0, description="Position on the page, from 0.")
-    item_id: pl.String = pa.Field(description=ITEM)
-    clicked: pl.Boolean = pa.Field(
-        description="Whether the agent clicked it and judged its long description."
+    agent: pl.Int64 = column(_AGENT, ge=0)
+    view: pl.Int64 = column(_VIEW, ge=1)
+    page: pl.Int64 = column(_PAGE, ge=1)
+    position: pl.Int64 = column("Position on the page, from 0.", ge=0)
+    item_id: pl.String = column(ITEM)
+    clicked: pl.Boolean = column("Whether the agent clicked it and judged its long description.")
+    watched: pl.Boolean = column("Whether the agent watched it.")
+    reason: pl.String = column("Reason for the decision.", null=True)
+    rating: pl.Int64 = column(
+        "Rating; null unless watched.", null=True, ge=1, le=5, unit="stars, 1-5"
     )
-    watched: pl.Boolean = pa.Field(description="Whether the agent watched it.")
-    reason: pl.String = pa.Field(nullable=True, description="Reason for the decision.")
-    rating: pl.Int64 = pa.Field(
-        nullable=True,
+    expected: pl.Float64 = column(
+        "Rating that the agent expected (6 decimals); null if the brain has none.",
+        null=True,
         ge=1,
         le=5,
-        description="Rating; null unless watched.",
-        metadata={"unit": "stars, 1-5"},
+        unit="stars, 1-5",
     )
-    expected: pl.Float64 = pa.Field(
-        nullable=True,
-        ge=1,
-        le=5,
-        description="Rating that the agent expected (6 decimals); null if the brain has none.",
-        metadata={"unit": "stars, 1-5"},
-    )
-    feeling: pl.String = pa.Field(nullable=True, description="Feeling about a watched item.")
-    valence: pl.String = pa.Field(
-        nullable=True,
+    feeling: pl.String = column("Feeling about a watched item.", null=True)
+    valence: pl.String = column(
+        "Valence of the feeling; null unless watched.",
+        null=True,
         isin=["negative", "neutral", "positive"],
-        description="Valence of the feeling; null unless watched.",
     )
-    status: pl.String = pa.Field(
-        isin=list(STATUSES), description="Status of the last reply about the view."
-    )
-    answer_key: pl.String = pa.Field(nullable=True, description=_KEY)
+    status: pl.String = column("Status of the last reply about the view.", isin=list(STATUSES))
+    answer_key: pl.String = column(_KEY, null=True)
 
 
 class SimulatedPages(Model):
     """Feelings and decisions of simulated users, by page view."""
 
-    agent: pl.Int64 = pa.Field(ge=0, description=_AGENT)
-    view: pl.Int64 = pa.Field(ge=1, description=_VIEW)
-    page: pl.Int64 = pa.Field(ge=1, description=_PAGE)
-    mood: pl.String = pa.Field(
-        nullable=True, isin=["negative", "positive"], description="Overall feeling."
+    agent: pl.Int64 = column(_AGENT, ge=0)
+    view: pl.Int64 = column(_VIEW, ge=1)
+    page: pl.Int64 = column(_PAGE, ge=1)
+    mood: pl.String = column("Overall feeling.", null=True, isin=["negative", "positive"])
+    fatigue: pl.String = column(
+        "Level of fatigue.", null=True, isin=["not tired", "a little tired", "very tired"]
     )
-    fatigue: pl.String = pa.Field(
-        nullable=True,
-        isin=["not tired", "a little tired", "very tired"],
-        description="Level of fatigue.",
-    )
-    emotion: pl.String = pa.Field(
-        nullable=True,
+    emotion: pl.String = column(
+        "Emotion (SimUSER, appendix C.10).",
+        null=True,
         isin=["CURIOUS", "FRUSTRATED", "EXCITED", "NEUTRAL", "OVERWHELMED"],
-        description="Emotion (SimUSER, appendix C.10).",
     )
-    action: pl.String = pa.Field(
-        nullable=True,
+    action: pl.String = column(
+        "Action of the agent; null if it failed before.",
+        null=True,
         isin=["NEXT", "PREVIOUS", "CLICK", "EXIT"],
-        description="Action of the agent; null if it failed before.",
     )
-    target: pl.Int64 = pa.Field(nullable=True, ge=0, description="Position that was clicked.")
-    reason: pl.String = pa.Field(nullable=True, description="Reason for the action.")
-    status: pl.String = pa.Field(
-        isin=list(STATUSES),
-        description="Status of the last reply about the decision, the reflection or the "
+    target: pl.Int64 = column("Position that was clicked.", null=True, ge=0)
+    reason: pl.String = column("Reason for the action.", null=True)
+    status: pl.String = column(
+        "Status of the last reply about the decision, the reflection or the "
         "interview; without a decision, about the view.",
+        isin=list(STATUSES),
     )
-    answer_key: pl.String = pa.Field(nullable=True, description=_KEY)
+    answer_key: pl.String = column(_KEY, null=True)
 
 
 class SimulatedMemories(Model):
     """Entries that visits added to the agents' memories, after their training interactions."""
 
-    agent: pl.Int64 = pa.Field(ge=0, description=_AGENT)
-    entry: pl.Int64 = pa.Field(
-        ge=0,
-        description="Number of the entry; earlier numbers are the agent's training interactions, "
+    agent: pl.Int64 = column(_AGENT, ge=0)
+    entry: pl.Int64 = column(
+        "Number of the entry; earlier numbers are the agent's training interactions, "
         "oldest first, which are not repeated here.",
+        ge=0,
     )
-    kind: pl.String = pa.Field(isin=["action", "reflection"], description="Kind of entry.")
-    item_id: pl.String = pa.Field(nullable=True, description=f"{ITEM} Null for a reflection.")
-    text: pl.String = pa.Field(description="Text of the memory.")
-    evidence: pl.List(pl.Int64) = pa.Field(
-        description="Numbers of the entries that a reflection is based on; empty for an action."
+    kind: pl.String = column("Kind of entry.", isin=["action", "reflection"])
+    item_id: pl.String = column(f"{ITEM} Null for a reflection.", null=True)
+    text: pl.String = column("Text of the memory.")
+    evidence: pl.List(pl.Int64) = column(
+        "Numbers of the entries that a reflection is based on; empty for an action."
     )
 
 
@@ -352,177 +324,129 @@ SIMULATIONS: dict[str, Contract] = contracts(
 _RUN = "Configuration of the run (hex): agent, customer, setting, cell, feedback, memory."
 _SEED = "Seed of the lifetime."
 _EPISODE = "Episode of the lifetime, from 1."
-_POINTS = {"unit": "points, 0-100"}
 _STATED = "The same, stated by a language model in words; null for other agents."
 
 
-def _probability(description: str) -> Any:
-    """Nullable column of probabilities."""
-    return pa.Field(nullable=True, ge=0, le=1, description=description)
+def _points(description: str, **more: Any) -> Any:
+    """A column of preference scores."""
+    return column(description, ge=0, le=100, unit="points, 0-100", **more)
 
 
 class DialogueEpisodes(Model):
     """Episodes: a customer, a choice set, and the product that the agent sold."""
 
-    run: pl.String = pa.Field(description=_RUN)
-    agent: pl.String = pa.Field(description="Agent.")
-    customer: pl.String = pa.Field(description="Customer: `statistical` or a model.")
-    setting: pl.String = pa.Field(
+    run: pl.String = column(_RUN)
+    agent: pl.String = column("Agent.")
+    customer: pl.String = column("Customer: `statistical` or a model.")
+    setting: pl.String = column(
+        "One customer in many categories, one category with many customers, or both.",
         isin=["customer", "category", "both"],
-        description="One customer in many categories, one category with many customers, or both.",
     )
-    feedback: pl.String = pa.Field(
-        isin=["none", "regret", "stars", "text"], description="Form of feedback."
-    )
-    memory: pl.Boolean = pa.Field(description="Whether the agent remembers past episodes.")
-    seed: pl.Int64 = pa.Field(ge=0, description=_SEED)
-    episode: pl.Int64 = pa.Field(ge=1, description=_EPISODE)
-    persona_id: pl.String = pa.Field(description="Persona of the customer.")
-    category_id: pl.String = pa.Field(description="Category of the choice set.")
-    cell: pl.String = pa.Field(
+    feedback: pl.String = column("Form of feedback.", isin=["none", "regret", "stars", "text"])
+    memory: pl.Boolean = column("Whether the agent remembers past episodes.")
+    seed: pl.Int64 = column(_SEED, ge=0)
+    episode: pl.Int64 = column(_EPISODE, ge=1)
+    persona_id: pl.String = column("Persona of the customer.")
+    category_id: pl.String = column("Category of the choice set.")
+    cell: pl.String = column(
+        "Customer and category: whether agents may use their scores.",
         isin=["seen/seen", "unseen/seen", "seen/unseen", "unseen/unseen"],
-        description="Customer and category: whether agents may use their scores.",
     )
-    questions: pl.Int64 = pa.Field(ge=0, description="Questions asked (count).")
-    repeated: pl.Int64 = pa.Field(
-        ge=0, description="Questions already asked in the episode (count)."
+    questions: pl.Int64 = column("Questions asked (count).", ge=0)
+    repeated: pl.Int64 = column("Questions already asked in the episode (count).", ge=0)
+    unmatched: pl.Int64 = column("Questions that match no facet (count).", ge=0)
+    item_id: pl.String = column(f"{ITEM} Null if it failed.", null=True)
+    rank: pl.Int64 = column(
+        "Rank of the sold product: one more than the number of better ones.", null=True, ge=1
     )
-    unmatched: pl.Int64 = pa.Field(ge=0, description="Questions that match no facet (count).")
-    item_id: pl.String = pa.Field(nullable=True, description=f"{ITEM} Null if it failed.")
-    rank: pl.Int64 = pa.Field(
-        nullable=True,
-        ge=1,
-        description="Rank of the sold product: one more than the number of better ones.",
+    score: pl.Float64 = _points("Score of the sold product (4 decimals).", null=True)
+    best: pl.Float64 = _points("Best score of the choice set (4 decimals).")
+    regret: pl.Float64 = _points(
+        "Best score minus that of the sold product (4 decimals); null if it failed.", null=True
     )
-    score: pl.Float64 = pa.Field(
-        nullable=True,
-        ge=0,
-        le=100,
-        description="Score of the sold product (4 decimals).",
-        metadata=_POINTS,
+    random_regret: pl.Float64 = _points(
+        "Best score minus the mean score: the exact regret of a random product (4 decimals)."
     )
-    best: pl.Float64 = pa.Field(
-        ge=0, le=100, description="Best score of the choice set (4 decimals).", metadata=_POINTS
-    )
-    regret: pl.Float64 = pa.Field(
-        nullable=True,
-        ge=0,
-        le=100,
-        description="Best score minus that of the sold product (4 decimals); null if it failed.",
-        metadata=_POINTS,
-    )
-    random_regret: pl.Float64 = pa.Field(
-        ge=0,
-        le=100,
-        description="Best score minus the mean score: the exact regret of a random product "
-        "(4 decimals).",
-        metadata=_POINTS,
-    )
-    stars: pl.Int64 = pa.Field(
-        nullable=True, ge=0, le=5, description="Stars of the sold product; null if it failed."
-    )
-    status: pl.String = pa.Field(
-        isin=["ok", "failed", "leaked"],
-        description="`failed`: a reply was unusable; `leaked`: a customer named a product, an id, "
+    stars: pl.Int64 = column("Stars of the sold product; null if it failed.", null=True, ge=0, le=5)
+    status: pl.String = column(
+        "`failed`: a reply was unusable; `leaked`: a customer named a product, an id, "
         "an index or a score twice. Neither has a regret.",
+        isin=["ok", "failed", "leaked"],
     )
-    language_model: pl.String = pa.Field(
-        nullable=True, description="Model of the agent; null without one."
-    )
-    tokens: pl.Int64 = pa.Field(
-        ge=0, description="Tokens of all prompts and replies, of both sides (count)."
-    )
-    forgotten: pl.Int64 = pa.Field(
-        ge=0,
-        description="Past episodes that the longest prompt left out to fit the model's context "
-        "(count).",
+    language_model: pl.String = column("Model of the agent; null without one.", null=True)
+    tokens: pl.Int64 = column("Tokens of all prompts and replies, of both sides (count).", ge=0)
+    forgotten: pl.Int64 = column(
+        "Past episodes that the longest prompt left out to fit the model's context (count).", ge=0
     )
 
 
 class DialogueTurns(Model):
     """Turns: questions, answers, recommendations, probed recommendations and feedback."""
 
-    run: pl.String = pa.Field(description=_RUN)
-    seed: pl.Int64 = pa.Field(ge=0, description=_SEED)
-    episode: pl.Int64 = pa.Field(ge=1, description=_EPISODE)
-    turn: pl.Int64 = pa.Field(ge=0, description="Questions before the turn (count).")
-    role: pl.String = pa.Field(isin=["agent", "customer"], description="Speaker.")
-    kind: pl.String = pa.Field(
+    run: pl.String = column(_RUN)
+    seed: pl.Int64 = column(_SEED, ge=0)
+    episode: pl.Int64 = column(_EPISODE, ge=1)
+    turn: pl.Int64 = column("Questions before the turn (count).", ge=0)
+    role: pl.String = column("Speaker.", isin=["agent", "customer"])
+    kind: pl.String = column(
+        "`probe`: what the agent would have sold after this many questions; it enters no history.",
         isin=["answer", "ask", "feedback", "probe", "recommend"],
-        description="`probe`: what the agent would have sold after this many questions; it "
-        "enters no history.",
     )
-    text: pl.String = pa.Field(nullable=True, description="Text; null if there is none.")
-    facet_id: pl.String = pa.Field(
-        nullable=True, description="Facet that is asked about; null if none matches."
-    )
-    value: pl.String = pa.Field(
-        nullable=True, description="Value of the answer; null for no preference or none."
-    )
-    item_id: pl.String = pa.Field(
-        nullable=True,
-        description="Recommended or probed product; at a question, the one that would be sold; "
+    text: pl.String = column("Text; null if there is none.", null=True)
+    facet_id: pl.String = column("Facet that is asked about; null if none matches.", null=True)
+    value: pl.String = column("Value of the answer; null for no preference or none.", null=True)
+    item_id: pl.String = column(
+        "Recommended or probed product; at a question, the one that would be sold; "
         "null if the agent states none.",
+        null=True,
     )
-    regret: pl.Float64 = pa.Field(
-        nullable=True,
-        ge=0,
-        le=100,
-        description="Regret of that product (4 decimals).",
-        metadata=_POINTS,
+    regret: pl.Float64 = _points("Regret of that product (4 decimals).", null=True)
+    rank: pl.Int64 = column("Rank of that product.", null=True, ge=1)
+    expected_regret: pl.Float64 = _points(
+        "Regret that the agent expects of the product (4 decimals); null if it states none.",
+        null=True,
     )
-    rank: pl.Int64 = pa.Field(nullable=True, ge=1, description="Rank of that product.")
-    expected_regret: pl.Float64 = pa.Field(
-        nullable=True,
-        ge=0,
-        le=100,
-        description="Regret that the agent expects of the product (4 decimals); null if it states "
-        "none.",
-        metadata=_POINTS,
+    top_1: pl.Float64 = share("Probability of the best product, by the agent.", null=True)
+    top_5: pl.Float64 = share("Probability of one of the best five, by the agent.", null=True)
+    regret_5: pl.Float64 = share("Probability of a regret of at most 5, by the agent.", null=True)
+    regret_10: pl.Float64 = share("Probability of a regret of at most 10, by the agent.", null=True)
+    regret_20: pl.Float64 = share("Probability of a regret of at most 20, by the agent.", null=True)
+    regret_30: pl.Float64 = share("Probability of a regret of at most 30, by the agent.", null=True)
+    stated_top_1: pl.Float64 = share(_STATED, null=True)
+    stated_top_5: pl.Float64 = share(_STATED, null=True)
+    stated_regret_5: pl.Float64 = share(_STATED, null=True)
+    stated_regret_10: pl.Float64 = share(_STATED, null=True)
+    stated_regret_20: pl.Float64 = share(_STATED, null=True)
+    stated_regret_30: pl.Float64 = share(_STATED, null=True)
+    status: pl.String = column(
+        "Status of the reply behind the turn.", isin=["ok", "failed", "leaked"]
     )
-    top_1: pl.Float64 = _probability("Probability of the best product, by the agent.")
-    top_5: pl.Float64 = _probability("Probability of one of the best five, by the agent.")
-    regret_5: pl.Float64 = _probability("Probability of a regret of at most 5, by the agent.")
-    regret_10: pl.Float64 = _probability("Probability of a regret of at most 10, by the agent.")
-    regret_20: pl.Float64 = _probability("Probability of a regret of at most 20, by the agent.")
-    regret_30: pl.Float64 = _probability("Probability of a regret of at most 30, by the agent.")
-    stated_top_1: pl.Float64 = _probability(_STATED)
-    stated_top_5: pl.Float64 = _probability(_STATED)
-    stated_regret_5: pl.Float64 = _probability(_STATED)
-    stated_regret_10: pl.Float64 = _probability(_STATED)
-    stated_regret_20: pl.Float64 = _probability(_STATED)
-    stated_regret_30: pl.Float64 = _probability(_STATED)
-    status: pl.String = pa.Field(
-        isin=["ok", "failed", "leaked"], description="Status of the reply behind the turn."
-    )
-    answer_key: pl.String = pa.Field(
-        nullable=True,
-        description="Keys of the stored answers, which hold the distribution over the products; "
+    answer_key: pl.String = column(
+        "Keys of the stored answers, which hold the distribution over the products; "
         "null without a model.",
+        null=True,
     )
 
 
 class DialogueReport(Model):
     """Figures of suites of dialogues, with intervals over lifetimes."""
 
-    figure: pl.String = pa.Field(description="Figure, such as `models`; see docs/dialogue.md.")
-    configuration: pl.String = pa.Field(description="Row of the figure: agent and settings.")
-    x: pl.Float64 = pa.Field(
-        description="Position on the horizontal axis: an episode or a number of questions; 0 for "
+    figure: pl.String = column("Figure, such as `models`; see docs/dialogue.md.")
+    configuration: pl.String = column("Row of the figure: agent and settings.")
+    x: pl.Float64 = column(
+        "Position on the horizontal axis: an episode or a number of questions; 0 for "
         "a value over all."
     )
-    metric: pl.String = pa.Field(description="Metric; docs/dialogue.md has its unit.")
-    value: pl.Float64 = pa.Field(nullable=True, description="Mean over lifetimes; null if none.")
-    low: pl.Float64 = pa.Field(nullable=True, description="Lower end of the 95 % interval.")
-    high: pl.Float64 = pa.Field(nullable=True, description="Upper end of the 95 % interval.")
-    p: pl.Float64 = pa.Field(
-        nullable=True,
-        ge=0,
-        le=1,
-        description="p-value of the paired permutation test against the figure's reference, with "
+    metric: pl.String = column("Metric; docs/dialogue.md has its unit.")
+    value: pl.Float64 = column("Mean over lifetimes; null if none.", null=True)
+    low: pl.Float64 = column("Lower end of the 95 % interval.", null=True)
+    high: pl.Float64 = column("Upper end of the 95 % interval.", null=True)
+    p: pl.Float64 = share(
+        "p-value of the paired permutation test against the figure's reference, with "
         "the Benjamini-Hochberg correction; null if nothing is compared.",
+        null=True,
     )
-    lifetimes: pl.Int64 = pa.Field(ge=0, description="Lifetimes with a value (count).")
+    lifetimes: pl.Int64 = column("Lifetimes with a value (count).", ge=0)
 
 
 #: The tables by dataset name.
@@ -552,15 +476,15 @@ class TrainedPolicy(Model):
     average_reward: pl.Float64 = column(
         "Mean rating of ten recommendations.", unit="rating, on `scale`"
     )
-    map_at_10: pl.Float64 = column("MAP@10 (SUBER, appendix F.1).", ge=0, le=1)
-    mrr_at_10: pl.Float64 = column("MRR@10 (SUBER, appendix F.1).", ge=0, le=1)
+    map_at_10: pl.Float64 = share("MAP@10 (SUBER, appendix F.1).")
+    mrr_at_10: pl.Float64 = share("MRR@10 (SUBER, appendix F.1).")
     personalization_at_10: pl.Float64 = column(
         "1 - mean pairwise cosine of lists; null for a single user.", null=True, ge=0, le=1.000001
     )
-    liked_at_5: pl.Float64 = column("Share of liked genres, top 5.", ge=0, le=1)
-    disliked_at_5: pl.Float64 = column("Share of disliked genres, top 5.", ge=0, le=1)
-    liked_at_10: pl.Float64 = column("Share of liked genres, top 10.", ge=0, le=1)
-    disliked_at_10: pl.Float64 = column("Share of disliked genres, top 10.", ge=0, le=1)
+    liked_at_5: pl.Float64 = share("Share of liked genres, top 5.")
+    disliked_at_5: pl.Float64 = share("Share of disliked genres, top 5.")
+    liked_at_10: pl.Float64 = share("Share of liked genres, top 10.")
+    disliked_at_10: pl.Float64 = share("Share of disliked genres, top 10.")
     weights: pl.Binary = column(
         "The policy as a safetensors file; `sim.training.load_policy` opens it."
     )

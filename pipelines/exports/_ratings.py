@@ -233,16 +233,14 @@ def _words(column: str) -> pl.Expr:
     return plain.str.replace_all(r"[\s\pC]+", " ").str.strip_chars()
 
 
-def _csv(export: Export, name: str, frame: pl.LazyFrame) -> None:
+def _csv(export: Export, name: str, frame: pl.LazyFrame, **form: Any) -> None:
     path = export.folder / name
-    frame.sink_csv(path, engine="streaming")
+    frame.sink_csv(path, engine="streaming", **form)
     add(_rows(path))
 
 
 def _tabs(export: Export, name: str, frame: pl.LazyFrame) -> None:
-    path = export.folder / name
-    frame.sink_csv(path, separator="\t", quote_style="never", engine="streaming")
-    add(_rows(path))
+    _csv(export, name, frame, separator="\t", quote_style="never")
 
 
 def _parquet(path: Path, frame: pl.LazyFrame) -> None:

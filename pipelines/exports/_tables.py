@@ -15,6 +15,7 @@ from pipelines.errors import ConfigError, SourceUnavailableError
 from pipelines.exports._export import Export, licences
 from pipelines.extras import missing_package
 from pipelines.graph import load_schema
+from pipelines.packaged import packaged_yaml
 from pipelines.paths import ObjectPath
 from pipelines.progress import add
 from pipelines.store.files import sha256_of
@@ -112,7 +113,7 @@ def write_croissant(export: Export) -> None:
         )
     named = licences(release) if not release.world.startswith("sample") else {}
     document = {
-        "@context": _CONTEXT,
+        "@context": packaged_yaml("pipelines.exports", "croissant.yaml"),
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.1",
         "name": f"understudy-{release.name}",
@@ -239,30 +240,3 @@ def _croissant_type(dtype: pl.DataType) -> dict[str, Any]:
     if dtype == pl.Date:
         return {"dataType": "sc:Date"}
     return {"dataType": "sc:DateTime" if isinstance(dtype, pl.Datetime) else "sc:Text"}
-
-
-#: Croissant's own terms, as its specification lists them.
-_CONTEXT = {
-    "@language": "en",
-    "@vocab": "https://schema.org/",
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "dct": "http://purl.org/dc/terms/",
-    "cr": "http://mlcommons.org/croissant/",
-    "rai": "http://mlcommons.org/croissant/RAI/",
-    "sc": "https://schema.org/",
-    "conformsTo": "dct:conformsTo",
-    "description": {"@container": "@language"},
-    "examples": {"@id": "cr:examples", "@type": "@json"},
-    "name": {"@container": "@language"},
-    **{
-        term: f"cr:{term}"
-        for term in (
-            *("arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "extract"),
-            *("field", "fileObject", "fileProperty", "fileSet", "format", "includes", "isArray"),
-            *("isLiveDataset", "jsonPath", "key", "md5", "parentField", "path", "recordSet"),
-            *("references", "regex", "repeated", "replace", "samplingRate", "separator", "source"),
-            *("subField", "transform"),
-        )
-    },
-}

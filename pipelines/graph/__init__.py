@@ -5,7 +5,6 @@ Only training interactions become edges; :func:`leaked` lists any that should no
 
 from pipelines.graph._build import leaked, triple_batches
 from pipelines.graph._export import (
-    RecboleFiles,
     escape,
     escaped,
     subgraph,
@@ -18,8 +17,6 @@ from pipelines.graph._memory import GraphMemory, Neighbour, Neighbours, Parts
 from pipelines.graph._pathsim import PathSim, combine
 from pipelines.graph._picture import neighbourhood_picture, sample_item
 from pipelines.graph._schema import (
-    DomainSchema,
-    MetaPath,
     MetaPaths,
     Step,
     domains,
@@ -34,16 +31,13 @@ CODE_VERSION = "2"
 
 __all__ = [
     "CODE_VERSION",
-    "DomainSchema",
     "GraphIndex",
     "GraphMemory",
-    "MetaPath",
     "MetaPaths",
     "Neighbour",
     "Neighbours",
     "Parts",
     "PathSim",
-    "RecboleFiles",
     "SimilarItems",
     "Step",
     "combine",

@@ -15,7 +15,7 @@ graph would not say who gave what.)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,7 @@ from scipy import sparse
 from pipelines.config import GraphSettings
 from pipelines.errors import ContractError
 from pipelines.graph._schema import DomainSchema, EdgeType, load_schema
-from pipelines.scales import SCALES, rescale, scale_named
+from pipelines.scales import SCALES, RatingScale, rescale, scale_named
 
 Table = pl.DataFrame | pl.LazyFrame
 #: The scale that thresholds and rating nodes are on.
@@ -67,7 +67,7 @@ def training(
     items = _distinct(tables["items"].lazy(), "item_id")
     flags = _flags(schema, interactions)
     names = interactions.select(pl.col("scale").unique()).collect(engine="streaming")["scale"]
-    rating = _rescaled([str(name) for name in names])
+    rating = rescaled(names, _SCALE)
     coded = interactions.select(
         *_codes(users, items),
         # The small term keeps a tie a tie, as in `to_answers`.
@@ -203,11 +203,11 @@ def _codes(users: pl.Series, items: pl.Series) -> tuple[pl.Expr, pl.Expr]:
     )  # fmt: skip
 
 
-def _rescaled(names: Sequence[str]) -> pl.Expr:
-    """The rating on 1-5, from the scale of its row."""
+def rescaled(names: Iterable[str], target: RatingScale) -> pl.Expr:
+    """The column ``rating`` on ``target``, from the scale of its row, one of ``names``."""
     rating = pl.lit(None, pl.Float64)
     for name in names:
-        here = rescale(pl.col("rating"), scale_named(name), _SCALE)
+        here = rescale(pl.col("rating"), scale_named(name), target)
         rating = pl.when(pl.col("scale") == name).then(here).otherwise(rating)
     return rating
 

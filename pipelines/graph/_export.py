@@ -51,7 +51,6 @@ def write_recbole(
     name: str = "understudy",
     *,
     domain: str = "movies",
-    users: bool = False,
 ) -> RecboleFiles:
     """Write the graph as RecBole's ``<name>.kg`` and ``<name>.link``.
 
@@ -61,17 +60,15 @@ def write_recbole(
 
     Files of the same name in ``folder`` are replaced; the ``.inter`` file of the data set must have
     the same item ids. Only facts about items are written, as RecBole joins users and items by the
-    interactions it trains on, unless ``users`` asks for what users did and are.
+    interactions it trains on.
 
     Raises ContractError if there is nothing to write, StoreError if the files can't be written.
     """
     schema = load_schema(domain)
-    edge_types = [edge for edge in schema.edges if users or edge.origin == "items"]
+    edge_types = [edge for edge in schema.edges if edge.origin == "items"]
     facts = _forward(triples, edge_types).collect(engine="streaming")
     if not facts.height:
-        raise ContractError(
-            "no facts to write", where=f"{domain}.graph_triples", hint="try with users (--users)"
-        )
+        raise ContractError("no facts to write", where=f"{domain}.graph_triples")
     edges = (
         facts.select(
             head=escaped(pl.col("head")), relation="relation", tail=escaped(pl.col("tail"))

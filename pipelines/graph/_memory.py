@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pipelines.config import GraphSettings
+from pipelines.config import GraphSettings, load_settings
 from pipelines.errors import ContractError, ReleaseError
+from pipelines.graph._build import rescaled
 from pipelines.graph._index import GraphIndex
 from pipelines.graph._pathsim import Codes, Floats, PathSim
 from pipelines.graph._schema import DomainSchema, EdgeType, MetaPaths, load_metapaths
@@ -29,8 +30,9 @@ from pipelines.graph._search import (
     user_similarities,
 )
 from pipelines.graph._similarity import ItemScores, Vectors
+from pipelines.packaged import open_stored
 from pipelines.scales import SCALES, RatingScale, rescale, scale_named
-from pipelines.store import Release, Store
+from pipelines.store import Release
 
 __all__ = ["Basis", "GraphMemory", "Neighbour", "Neighbours", "Parts", "RatingOf"]
 
@@ -105,10 +107,7 @@ class Ratings:
         self, index: GraphIndex, interactions: pl.LazyFrame, names: list[str]
     ) -> tuple[npt.NDArray[np.int64], Floats]:
         """Pairs as ``user * items + item`` and their ratings on the scale."""
-        rating = pl.lit(None, pl.Float64)
-        for name in names:
-            here = rescale(pl.col("rating"), scale_named(name), self.scale)
-            rating = pl.when(pl.col("scale") == name).then(here).otherwise(rating)
+        rating = rescaled(names, self.scale)
         user = _code("user_id", index.ids("User"))
         item = _code("item_id", index.ids(index.item_type))
         frame = (
@@ -119,16 +118,6 @@ class Ratings:
             .collect(engine="streaming")
         )
         return frame["pair"].to_numpy(), frame["rating"].to_numpy()
-
-
-def _find(reference: str | Path, home: Path | str | None) -> Release:
-    from pipelines.config import load_settings
-
-    settings = load_settings(overrides={"runtime": {"home": str(home)}} if home else None)
-    text = str(reference)
-    return Store(settings.runtime.home).release(
-        f"{settings.release.name}@latest" if text == "latest" else reference
-    )
 
 
 def _first_interaction(schema: DomainSchema) -> str:
@@ -208,8 +197,7 @@ class GraphMemory:
     ... )
     >>> mine = memory.copy()
     >>> mine.add_user("me")
-    >>> mine.add("me", "rated", "m:2", rating=4)
-    True
+    >>> mine.rate("me", "m:2", 4)
     >>> [(n.title, n.rating, n.rating_of) for n in mine.retrieve("me", "m:1")]
     [('Two', 4.0, 'own')]
     """
@@ -244,11 +232,6 @@ class GraphMemory:
     def settings(self) -> GraphSettings:
         """Weights, thresholds and number of neighbours."""
         return self._settings
-
-    @property
-    def edges_added(self) -> int:
-        """Edges added since the graph was opened (count, inverses not included)."""
-        return len(self._added)
 
     def title(self, item: str) -> str:
         """Title of an item.
@@ -389,7 +372,7 @@ class GraphMemory:
     def __repr__(self) -> str:
         return (
             f"<GraphMemory {self.domain}: {self._scores.sim.items:,} items, "
-            f"{self._index.count('User'):,} users, {self.edges_added:,} edges added>"
+            f"{self._index.count('User'):,} users, {len(self._added):,} edges added>"
         )
 
     def _item(self, item: str) -> int:
@@ -428,13 +411,15 @@ class GraphMemory:
         or of ``sim``, or a mapping of table names to frames. Needed are ``graph_triples`` and
         ``items``; ``interactions`` (for ratings), ``item_embeddings``, ``human_users`` and
         ``personas`` are used if they are there. Weights and thresholds are by default those that
-        the release was made with, the scale of ratings is that of the interactions. ``cache_mb``
-        (MiB) bounds what is kept of what was computed for items, by all copies together.
+        the release was made with, the scale of ratings is that of the interactions.
 
         Raises ReleaseError if the release or a needed table is not there, ContractError if the
         tables don't fit each other.
         """
-        source = _find(release, home) if isinstance(release, str | Path) else release
+        source = release
+        if isinstance(release, str | Path):
+            named = {"runtime": {"home": str(home)}} if home else None
+            source = open_stored(release, load_settings(overrides=named))
         if not isinstance(source, Release | Mapping):
             raise ReleaseError("neither a release nor tables", where=type(source).__name__)
         tables: Mapping[str, Any] = source.tables if isinstance(source, Release) else source
@@ -513,43 +498,23 @@ class GraphMemory:
             settings,
         )
 
-    def add_user(self, user: str, traits: Mapping[str, str] | None = None) -> None:
-        """Make a user known, such as a persona that is not in the release.
-
-        A known edge changes nothing. ``traits`` are values by the column of the users' table that
-        relations are made from, such as ``{"occupation": "artist", "age_band": "25-34"}``.
-
-        Raises ContractError if no relation of the domain is made from a trait.
-        """
-        edges = {e.column: e for e in self._index.schema.edges if e.origin == "users"}
-        unknown = sorted(set(traits or {}) - {str(column) for column in edges})
-        if unknown:
-            raise ContractError(
-                f"no relation of a user is made from {unknown[0]}",
-                where=user,
-                hint=f"there are {', '.join(sorted(str(c) for c in edges)) or 'none'}",
-            )
+    def add_user(self, user: str) -> None:
+        """Make a user known, such as a persona that is not in the release."""
         self._unshare()
         self._new_node("User", user)
-        for column, value in (traits or {}).items():
-            edge = edges[column]
-            self._add(edge, user, f"{edge.node}:{value.strip()}")
 
-    def add(self, user: str, relation: str, item: str, rating: float | None = None) -> bool:
+    def add(self, user: str, relation: str, item: str) -> bool:
         """Add what a user did (SimUSER, formula 4), with the inverse edge; copies don't see it.
 
-        Edges never go away: rating an item again adds the new rating's edges, and the newest rating
-        is the one that is answered. Returns whether the graph has a new edge.
-
-        The user must be known (:meth:`add_user`), the relation lead from a user, such as ``rated``
-        or ``liked``, to a known item or, for relations that lead elsewhere, any node's id. A
-        ``rating`` on the memory's scale also adds the edges to and from the user's node of this
-        rating.
+        Edges never go away. Returns whether the graph has a new edge. The user must be known
+        (:meth:`add_user`), the relation lead from a user, such as ``rated`` or ``liked``, to a
+        known item or, for relations that lead elsewhere, any node's id. :meth:`rate` adds all that
+        a rating means.
 
         Raises
         ------
         ContractError
-            If the user or item is unknown (naming it) or the rating is off the scale.
+            If the user or item is unknown, naming it.
         ConfigError
             If no such relation leads from a user.
         """
@@ -557,29 +522,28 @@ class GraphMemory:
         step = self._index.schema.step("User", relation)
         if step.tail_type == self._index.item_type:
             self._item(item)
-        elif rating is not None:
-            raise ContractError(f"a rating of {relation} has no meaning", where=item)
-        if rating is not None:
-            self._on_scale(rating)
         self._unshare()
-        new = self._add(step.edge, *((item, user) if step.backward else (user, item)))
-        if rating is not None:
-            new |= self._add_rating(user, item, float(rating), interactions=False)
-        return new
+        return self._add(step.edge, *((item, user) if step.backward else (user, item)))
 
     def rate(self, user: str, item: str, rating: float) -> None:
         """Add everything that a rating means: what the graph's builder makes of one.
 
         In the movie graph: rated, viewed, liked or disliked by the settings' thresholds (on
-        1-5), and the user's rating node.
+        1-5), and the user's rating node. Rating an item again adds the new rating's edges, and the
+        newest rating is the one that is answered.
 
-        Parameters and errors as for :meth:`add`.
+        Raises ContractError if the user or item is unknown (naming it) or the rating is off the
+        memory's scale.
         """
-        self._user(user)
-        self._item(item)
-        self._on_scale(rating)
+        rater, item_code = self._user(user), self._item(item)
+        if not self.scale.low <= rating <= self.scale.high:
+            raise ContractError(
+                f"a rating of {rating:g} is off the scale", where=f"scale {self.scale.name}"
+            )
         self._unshare()
-        self._add_rating(user, item, float(rating), interactions=True)
+        for edge, *ends in self._edges_of(user, item, float(rating)):
+            self._add(edge, *ends)
+        self._acts.setdefault(rater, UserActs()).ratings[item_code] = float(rating)
 
     def copy(self) -> GraphMemory:
         """A memory with the same graph and additions; from here on each keeps its own.
@@ -589,17 +553,6 @@ class GraphMemory:
         """
         self._shared = True
         return copy(self)
-
-    def added(self) -> pl.DataFrame:
-        """Edges that were added, in both directions: the `graph_triples` contract, ordered."""
-        rows = []
-        for edge, *ends in self._added:
-            rows.append((ends[0], edge.head_type, edge.relation, ends[1], edge.tail_type))
-            if edge.inverse:
-                rows.append((ends[1], edge.tail_type, edge.inverse, ends[0], edge.head_type))
-        names = ["head", "head_type", "relation", "tail", "tail_type"]
-        frame = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
-        return frame.sort("head", "relation", "tail")
 
     def _unshare(self) -> None:
         """Copy what was added, if a copy has it, too."""
@@ -634,15 +587,6 @@ class GraphMemory:
                 self._acts.setdefault(code, UserActs()).ends.setdefault(step, []).append(other)
         return True
 
-    def _add_rating(self, user: str, item: str, rating: float, *, interactions: bool) -> bool:
-        """Add the edges through nodes of a rating, and those of interactions; False if none."""
-        new = False
-        for edge, *ends in self._edges_of(user, item, rating):
-            if interactions or edge.origin != "interactions":
-                new |= self._add(edge, *ends)
-        self._acts.setdefault(self._user(user), UserActs()).ratings[self._item(item)] = rating
-        return new
-
     def _edges_of(self, user: str, item: str, rating: float) -> Iterator[tuple[EdgeType, str, str]]:
         """Edges that a rating stands for: type, head and tail."""
         on_five = rescale(rating, self.scale, _GRAPH_SCALE)
@@ -661,12 +605,6 @@ class GraphMemory:
                 # One of the two edges user → node → item.
                 node = f"{edge.node}:{user}:{labels[edge.origin]}"
                 yield (edge, user, node) if edge.head_type == "User" else (edge, node, item)
-
-    def _on_scale(self, rating: float) -> None:
-        if not self.scale.low <= rating <= self.scale.high:
-            raise ContractError(
-                f"a rating of {rating:g} is off the scale", where=f"scale {self.scale.name}"
-            )
 
 
 def _number(value: float) -> float | None:

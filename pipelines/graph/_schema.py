@@ -12,13 +12,8 @@ import polars as pl
 from pipelines.errors import ConfigError
 from pipelines.packaged import packaged_yaml
 
-_ORIGINS = frozenset({"interactions", "ratings", "sentiments", "items", "users", "user_tags"})
-_FORMS = frozenset({"text", "year", "month", "price"})
-#: Keys of a relation's line, and which of them must be there.
-_KEYS = frozenset(
-    {"head", "relation", "inverse", "tail", "from", "where", "column", "node", "as", "optional"}
-)
-_REQUIRED = ("head", "relation", "tail", "from")
+#: Keys of a relation's line that are fields of another name.
+_FIELDS = {"head": "head_type", "tail": "tail_type", "from": "origin", "as": "form"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +24,10 @@ class EdgeType:
     head_type: str
     relation: str
     tail_type: str
-    #: Name of the relation from tail to head, if it has one of its own.
-    inverse: str | None
     #: ``interactions``, ``ratings``, ``sentiments``, ``items``, ``users`` or ``user_tags``.
     origin: str
+    #: Name of the relation from tail to head, if it has one of its own.
+    inverse: str | None = None
     #: Interactions that count: ``all``, ``liked``, ``disliked`` or a Boolean column's name.
     where: str = "all"
     #: Column with the values, for edges from a table.
@@ -123,27 +118,15 @@ class DomainSchema:
 
     @cached_property
     def _steps(self) -> dict[tuple[str, str], Step]:
-        out: dict[tuple[str, str], Step] = {}
-        for edge in self.edges:
-            forward = Step(edge.head_type, edge.relation, edge.tail_type, edge, False)
-            for step in (forward, forward.inverse):
-                key = (step.head_type, step.relation)
-                if key in out:
-                    raise ConfigError(
-                        f"{step.relation} leads from {step.head_type} to two types",
-                        where=f"graph schema of {self.domain}",
-                        hint="a type and a relation must decide where an edge leads",
-                    )
-                out[key] = step
-        return out
+        """Steps by their first node type and relation, which decide where one leads."""
+        forward = [Step(e.head_type, e.relation, e.tail_type, e, False) for e in self.edges]
+        steps = [step for both in forward for step in (both, both.inverse)]
+        return {(step.head_type, step.relation): step for step in steps}
 
 
 @cache
 def load_schema(domain: str) -> DomainSchema:
-    """The graph schema of a domain.
-
-    Raises ConfigError if the domain has none or the file is wrong, naming the line's relation.
-    """
+    """The graph schema of a domain; ConfigError if it has none."""
     content = packaged_yaml("pipelines.graph", "schema.yaml")
     if domain not in content:
         raise ConfigError(
@@ -158,20 +141,12 @@ def domains() -> tuple[str, ...]:
 
 
 def parse_schema(domain: str, section: Mapping[str, Any]) -> DomainSchema:
-    """A schema from one section of the file, checked."""
-    edges = tuple(_edge(domain, line) for line in section["relations"])
-    schema = DomainSchema(
-        domain, section["item"], edges, tuple(float(b) for b in section.get("price_bounds", ()))
+    """A schema from one section of the file."""
+    edges = tuple(
+        EdgeType(**{_FIELDS.get(key, key): value for key, value in line.items()})
+        for line in section["relations"]
     )
-    if schema.item_type not in schema.node_types:
-        raise ConfigError(
-            f"no relation has the item type {schema.item_type}", where=f"graph schema of {domain}"
-        )
-    if list(schema.price_bounds) != sorted(set(schema.price_bounds)):
-        raise ConfigError("price_bounds must ascend", where=f"graph schema of {domain}")
-    # Building the steps finds relations that lead to two types.
-    schema.step(edges[0].head_type, edges[0].relation)
-    return schema
+    return DomainSchema(domain, section["item"], edges, tuple(section.get("price_bounds", ())))
 
 
 def schema_violations(triples: pl.DataFrame | pl.LazyFrame, domain: str) -> pl.DataFrame:
@@ -193,47 +168,6 @@ def schema_violations(triples: pl.DataFrame | pl.LazyFrame, domain: str) -> pl.D
         )
     )
     return typed.select(*names, "problem").collect(engine="streaming")
-
-
-def _edge(domain: str, line: Mapping[str, Any]) -> EdgeType:
-    where = f"graph schema of {domain}: {line.get('head')} {line.get('relation')}"
-    unknown = sorted(set(line) - _KEYS)
-    missing = [key for key in _REQUIRED if not line.get(key)]
-    if unknown or missing:
-        raise ConfigError(
-            f"a relation has unknown keys {unknown} or lacks {missing}",
-            where=where,
-            hint=f"keys are {', '.join(sorted(_KEYS))}",
-        )
-    origin, form = line["from"], line.get("as", "text")
-    if origin not in _ORIGINS:
-        raise ConfigError(
-            f"from: {origin} is unknown", where=where, hint=f"one of {', '.join(sorted(_ORIGINS))}"
-        )
-    if form not in _FORMS:
-        raise ConfigError(
-            f"as: {form} is unknown", where=where, hint=f"one of {', '.join(sorted(_FORMS))}"
-        )
-    if origin in {"items", "users"} and not line.get("column"):
-        raise ConfigError("a relation from a table needs a column", where=where)
-    return EdgeType(
-        head_type=line["head"],
-        relation=line["relation"],
-        tail_type=line["tail"],
-        inverse=line.get("inverse"),
-        origin=origin,
-        where=line.get("where", "all"),
-        column=line.get("column"),
-        node=line.get("node"),
-        form=form,
-        optional=bool(line.get("optional", False)),
-    )
-
-
-#: Longest meta-path that may be declared (SimUSER, appendix D).
-MAX_LENGTH = 4
-_ITEM_KEYS = frozenset({"name", "path", "half", "source"})
-_USER_KEYS = frozenset({"name", "user", "item", "source"})
 
 
 @dataclass(frozen=True, repr=False)
@@ -289,108 +223,42 @@ class MetaPaths:
 
 
 @cache
-def load_metapaths(domain: str, max_length: int = MAX_LENGTH) -> MetaPaths:
-    """The declared meta-paths of a domain.
-
-    Paths of more than ``max_length`` relations are left out.
-
-    Raises ConfigError if the domain has no paths, if none is that short, or if a path is wrong:
-    which path, which step, and what would be possible there.
-    """
+def load_metapaths(domain: str) -> MetaPaths:
+    """The declared meta-paths of a domain; ConfigError if it has none."""
     content = packaged_yaml("pipelines.graph", "metapaths.yaml")
     if domain not in content:
         raise ConfigError(
             "no meta-paths for this domain", where=domain, hint=f"one of {', '.join(content)}"
         )
-    every = parse_metapaths(load_schema(domain), content[domain])
-    selected = MetaPaths(
-        domain,
-        tuple(path for path in every.items if len(path) <= max_length),
-        tuple(path for path in every.users if len(path) <= max_length),
-    )
-    if not selected.items:
-        raise ConfigError(f"no meta-path of {domain} is that short", where=f"length {max_length}")
-    return selected
+    return parse_metapaths(load_schema(domain), content[domain])
 
 
 def parse_metapaths(
     schema: DomainSchema, section: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> MetaPaths:
-    """Meta-paths from one domain's section of the file, checked against its schema.
+    """Meta-paths from one domain's section of the file.
 
-    Raises :class:`ConfigError` as :func:`load_metapaths`.
+    Raises :class:`ConfigError` if a step is no relation of the schema.
     """
-    items = tuple(_item_path(schema, line) for line in section.get("items") or ())
-    users = tuple(_user_path(schema, line) for line in section.get("users") or ())
-    names = [path.name for path in items + users]
-    doubled = sorted({name for name in names if names.count(name) > 1})
-    if doubled:
-        raise ConfigError(f"two meta-paths are named {doubled[0]}", where=schema.domain)
-    return MetaPaths(schema.domain, items, users)
+    items, users = [], []
+    for line in section.get("items") or ():
+        if "half" in line:
+            left = right = _walk(schema, schema.item_type, line["half"])
+        else:
+            steps = _walk(schema, schema.item_type, line["path"])
+            cut = len(steps) // 2
+            left, right = steps[:cut], tuple(step.inverse for step in reversed(steps[cut:]))
+        items.append(MetaPath(schema.domain, line["name"], left, right))
+    for line in section.get("users") or ():
+        left = _walk(schema, "User", line["user"])
+        right = _walk(schema, schema.item_type, line["item"])
+        users.append(MetaPath(schema.domain, line["name"], left, right))
+    return MetaPaths(schema.domain, tuple(items), tuple(users))
 
 
-def _item_path(schema: DomainSchema, line: Mapping[str, Any]) -> MetaPath:
-    name = _named(schema, line, _ITEM_KEYS)
-    if ("path" in line) == ("half" in line):
-        raise _wrong(schema, name, "needs either `path` or `half`")
-    if "half" in line:
-        half = _walk(schema, name, schema.item_type, line["half"])
-        return _checked(schema, MetaPath(schema.domain, name, half, half))
-    steps = _walk(schema, name, schema.item_type, line["path"])
-    if steps[-1].tail_type != schema.item_type:
-        raise _wrong(schema, name, f"ends at {steps[-1].tail_type}, not at {schema.item_type}")
-    if len(steps) == 1:
-        raise _wrong(schema, name, "has one relation; the shortest path has two")
-    cut = len(steps) // 2
-    right = tuple(step.inverse for step in reversed(steps[cut:]))
-    return _checked(schema, MetaPath(schema.domain, name, steps[:cut], right))
-
-
-def _user_path(schema: DomainSchema, line: Mapping[str, Any]) -> MetaPath:
-    name = _named(schema, line, _USER_KEYS)
-    if not ("user" in line and "item" in line):
-        raise _wrong(schema, name, "needs `user` and `item`")
-    left = _walk(schema, name, "User", line["user"])
-    right = _walk(schema, name, schema.item_type, line["item"])
-    if left[-1].tail_type != right[-1].tail_type:
-        raise _wrong(
-            schema, name, f"does not meet: {left[-1].tail_type} against {right[-1].tail_type}"
-        )
-    return _checked(schema, MetaPath(schema.domain, name, left, right))
-
-
-def _walk(
-    schema: DomainSchema, name: str, start: str, relations: Sequence[str]
-) -> tuple[Step, ...]:
-    if not isinstance(relations, list) or not relations:
-        raise _wrong(schema, name, "has no relations")
+def _walk(schema: DomainSchema, start: str, relations: Sequence[str]) -> tuple[Step, ...]:
     steps: list[Step] = []
-    kind = start
-    for number, relation in enumerate(relations, start=1):
-        try:
-            step = schema.step(kind, str(relation))
-        except ConfigError as error:
-            raise _wrong(schema, name, f"step {number}: {error.what}", error.hint) from None
-        steps.append(step)
-        kind = step.tail_type
+    for relation in relations:
+        steps.append(schema.step(start, relation))
+        start = steps[-1].tail_type
     return tuple(steps)
-
-
-def _named(schema: DomainSchema, line: Mapping[str, Any], allowed: frozenset[str]) -> str:
-    name = str(line.get("name") or "")
-    if not name:
-        raise ConfigError("a meta-path has no name", where=f"meta-paths of {schema.domain}")
-    unknown = sorted(set(line) - allowed)
-    if unknown:
-        raise _wrong(schema, name, f"has unknown keys {unknown}", f"keys: {sorted(allowed)}")
-    return name
-
-
-def _checked(schema: DomainSchema, path: MetaPath) -> MetaPath:
-    if len(path) > MAX_LENGTH:
-        raise _wrong(schema, path.name, f"has {len(path)} relations; at most {MAX_LENGTH}")
-    return path
-
-
-def _wrong(schema: DomainSchema, name: str, fault: str, hint: str | None = None) -> ConfigError:
-    return ConfigError(fault, where=f"meta-path {name} of {schema.domain}", hint=hint)

@@ -27,16 +27,11 @@ from pipelines.matching._match import (
     self_consistency,
 )
 from pipelines.matching._model import ModelMatcher
-from pipelines.matching._personality import (
-    Personality,
-    PersonalityRow,
-    personality_report,
-    read_personality,
-)
+from pipelines.matching._personality import personality_report, read_personality
 from pipelines.matching._protocol import ATTRIBUTES, BIG_FIVE, Matcher, Rated, Taste, Trials
 from pipelines.matching._report import attribute_rows, attribute_study
 from pipelines.matching._statistical import StatisticalMatcher, likeness
-from pipelines.matching._tastes import TasteProfile, taste_profiles, taste_text
+from pipelines.matching._tastes import taste_profiles, taste_text
 
 #: Bumped whenever the same tables and settings give other matches.
 CODE_VERSION = "1"
@@ -52,12 +47,9 @@ __all__ = [
     "Matched",
     "Matcher",
     "ModelMatcher",
-    "Personality",
-    "PersonalityRow",
     "Rated",
     "StatisticalMatcher",
     "Taste",
-    "TasteProfile",
     "Trials",
     "assumed",
     "attribute_rows",

@@ -172,21 +172,16 @@ def match_users(
 ) -> Matched:
     """Give users the candidate persona that is most consistent with their history.
 
-    The matcher is fitted here. Without ``users``, ``matching.users`` of them are drawn by hash;
+    The matcher is fitted here. Without ``users``, ``matching.users`` of them are drawn by hash.
 
     Raises
     ------
     ConfigError
-        If there is no user or candidate to be asked for, or a user has no training interaction.
+        If there is no user to match, or one has no training interaction.
     ContractError
         If a user has no traits, there is no other user to compare with, or a plug-in's answer
         breaks the protocol.
     """
-    if settings.candidates < 1:
-        raise ConfigError(
-            "a user needs at least one candidate",
-            where=f"matching.candidates {settings.candidates}",
-        )
     chosen = (
         history.sample(settings.users, SEED) if users is None else np.sort(history.numbers(users))
     )

@@ -7,7 +7,6 @@ The published files are ``personality-data.csv`` (one row per answered questionn
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from pipelines.matching._history import SEED, History
 from pipelines.matching._match import scored_candidates
 from pipelines.matching._protocol import BIG_FIVE, Matcher
 from pipelines.matching._report import plain
-from pipelines.study import Figure, mean_figure
+from pipelines.study import mean_figure
 
 _RATINGS = "ratings.csv"
 #: Columns of the file by trait; neuroticism is the opposite of emotional stability.
@@ -30,36 +29,8 @@ _COLUMNS = {name: name for name in BIG_FIVE if name != "neuroticism"} | {
 _LOW, _HIGH = 1.0, 7.0
 
 
-@dataclass(frozen=True)
-class Personality:
-    """Big Five traits of people."""
-
-    #: ``user_id`` and the traits from 0 to 1, one row per person, by id.
-    traits: pl.DataFrame
-    #: Rows of the file, and rows that repeat an id and are left out (count); the first stays.
-    rows: int
-    repeated: int
-
-
-@dataclass(frozen=True)
-class PersonalityRow:
-    """Mean absolute error of one estimate of the Big Five, on 0-1 (SimUSER, figure 11)."""
-
-    #: A matcher's method, or `median`.
-    predictor: str
-    #: People that it is a mean over (count).
-    users: int
-    #: By trait, and `mean` over the traits; None where the predictor proposes nothing.
-    errors: dict[str, Figure | None] | None
-
-    def as_json(self) -> dict[str, Any]:
-        """Row as plain values."""
-        errors = None if self.errors is None else {k: plain(f) for k, f in self.errors.items()}
-        return vars(self) | {"errors": errors}
-
-
-def read_personality(path: Path) -> Personality:
-    """Read ``personality-data.csv``.
+def read_personality(path: Path) -> pl.DataFrame:
+    """Read ``personality-data.csv``: ``user_id`` and the traits from 0 to 1, a row per answer.
 
     Raises SourceError if it can't be read, lacks a column, holds no row, or a trait is no number
     from 1 to 7; naming file, line and column.
@@ -70,9 +41,7 @@ def read_personality(path: Path) -> Personality:
     }
     scaled = {trait: (value - _LOW) / (_HIGH - _LOW) for trait, value in values.items()}
     scaled["neuroticism"] = 1.0 - scaled["neuroticism"]
-    traits = pl.DataFrame({"user_id": frame["userid"], **{t: scaled[t] for t in BIG_FIVE}})
-    distinct = traits.unique("user_id", keep="first", maintain_order=True)
-    return Personality(distinct.sort("user_id"), traits.height, traits.height - distinct.height)
+    return pl.DataFrame({"user_id": frame["userid"], **{t: scaled[t] for t in BIG_FIVE}})
 
 
 def personality_report(
@@ -82,7 +51,7 @@ def personality_report(
     settings: MatchingSettings,
     *,
     graph: GraphSettings | None = None,
-) -> tuple[Personality, list[PersonalityRow]]:
+) -> dict[str, Any]:
     """Judge a matcher's Big Five against answered questionnaires.
 
     ``path`` is ``personality-data.csv``; the ratings are read from ``ratings.csv`` beside it, those
@@ -91,8 +60,10 @@ def personality_report(
 
     Returns
     -------
-    The file, and two rows: the matcher, and the constant median of all people, both of the same
-    people.
+    ``people``, ``repeated`` (rows that repeat an id and are left out; counts) and two ``rows``: the
+    matcher, and the constant median of all people, both of the same people. A row has
+    ``predictor``, ``users`` (count) and ``errors``: the mean absolute error on 0-1 (SimUSER, figure
+    11) by trait, and ``mean`` over the traits; None where the predictor proposes nothing.
 
     Raises
     ------
@@ -101,15 +72,15 @@ def personality_report(
     ContractError
         If no person of the file has rated a known film.
     """
-    personality = read_personality(path)
-    people = personality.traits
+    answered = read_personality(path)
+    people = answered.unique("user_id", keep="first", maintain_order=True).sort("user_id")
+    counts = {"people": people.height, "repeated": answered.height - people.height}
     if matcher.name == "statistical":
         # It never proposes a personality: only the constant can be judged.
-        return personality, [
-            PersonalityRow(matcher.name, people.height, None),
-            _row("median", people, _medians(personality.traits, people.height)),
-        ]
-    history = _history(path, items, personality, graph)
+        median = _row("median", people, _medians(people, people.height))
+        nothing = {"predictor": matcher.name, "users": people.height, "errors": None}
+        return {**counts, "rows": [nothing, median]}
+    history = _history(path, items, people, graph)
     chosen = history.sample(settings.users, SEED)
     scored = scored_candidates(history, matcher, settings, chosen)
     matched = scored.best >= 0
@@ -123,19 +94,17 @@ def personality_report(
     )
     truth = proposed.select("user_id").join(people, on="user_id", maintain_order="left")
     if truth.is_empty():
-        return personality, [PersonalityRow(matcher.name, 0, None)]
+        return {**counts, "rows": [{"predictor": matcher.name, "users": 0, "errors": None}]}
     scaled = proposed.with_columns((pl.col(name) - 1) / 2 for name in BIG_FIVE)
-    return personality, [
-        _row(matcher.name, truth, scaled),
-        _row("median", truth, _medians(personality.traits, truth.height)),
-    ]
+    median = _row("median", truth, _medians(people, truth.height))
+    return {**counts, "rows": [_row(matcher.name, truth, scaled), median]}
 
 
-def _row(predictor: str, truth: pl.DataFrame, proposed: pl.DataFrame) -> PersonalityRow:
+def _row(predictor: str, truth: pl.DataFrame, proposed: pl.DataFrame) -> dict[str, Any]:
     errors = np.abs(truth.select(BIG_FIVE).to_numpy() - proposed.select(BIG_FIVE).to_numpy())
-    by_trait = {name: mean_figure(errors[:, n]) for n, name in enumerate(BIG_FIVE)}
-    mean = mean_figure(errors.mean(axis=1))
-    return PersonalityRow(predictor, len(errors), {**by_trait, "mean": mean})
+    figures = {name: plain(mean_figure(errors[:, n])) for n, name in enumerate(BIG_FIVE)}
+    figures["mean"] = plain(mean_figure(errors.mean(axis=1)))
+    return {"predictor": predictor, "users": len(errors), "errors": figures}
 
 
 def _medians(traits: pl.DataFrame, people: int) -> pl.DataFrame:
@@ -143,7 +112,7 @@ def _medians(traits: pl.DataFrame, people: int) -> pl.DataFrame:
 
 
 def _history(
-    path: Path, items: pl.DataFrame, personality: Personality, graph: GraphSettings | None
+    path: Path, items: pl.DataFrame, people: pl.DataFrame, graph: GraphSettings | None
 ) -> History:
     """Ratings of the people of the questionnaires, of known films."""
     place = path.with_name(_RATINGS)
@@ -157,7 +126,7 @@ def _history(
             "scale": ["0.5-5"] * frame.height,
         }
     ).unique(["user_id", "item_id"], keep="first", maintain_order=True)
-    rows = rows.join(personality.traits.select("user_id"), on="user_id", how="semi")
+    rows = rows.join(people.select("user_id"), on="user_id", how="semi")
     rows = rows.join(items.select("item_id"), on="item_id", how="semi")
     if rows.is_empty():
         raise ContractError(

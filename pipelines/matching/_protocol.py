@@ -85,8 +85,8 @@ class Matcher(Protocol):
     """Proposes personas for real histories and rates how well each fits.
 
     Methods are called in this order: `fit`, `tastes`, `candidates`, `rate`. Equal histories,
-    seeds and settings give equal results. ``pipelines.matching.testing.MatcherContract`` is the
-    class that an implementation's tests inherit.
+    seeds and settings give equal results. ``pipelines.matching.testing.check_matcher``
+    tests an implementation.
     """
 
     #: Value of the column ``method``.

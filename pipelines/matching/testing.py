@@ -1,20 +1,21 @@
-"""Conformance tests for matchers: inherit, and return yours from ``make``."""
+"""Conformance check of matchers, and the small world that it matches users of."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import orjson
 import polars as pl
 
 from pipelines.config import MatchingSettings
 from pipelines.contracts import CONTRACTS
 from pipelines.matching._history import SEED, History
-from pipelines.matching._match import Matched, draw_trials, match_users
+from pipelines.matching._match import draw_trials, match_users
 from pipelines.matching._protocol import ATTRIBUTES, CANDIDATES, Matcher
 
-__all__ = ["MatcherContract", "counted_traits", "small_world"]
+__all__ = ["SETTINGS", "check_matcher", "counted_traits", "small_world"]
 
 _AGES = ("18-24", "25-34", "56+")
 _JOBS = ("student", "writer", "retired")
@@ -83,91 +84,58 @@ def counted_traits(train: pl.DataFrame, domain: str) -> pl.DataFrame:
     ).with_columns(pickiness=pl.lit("extremely_picky"), **tiers).select(list(schema))  # fmt: skip
 
 
-class MatcherContract(ABC):
-    """Behaviour required of every :class:`pipelines.matching.Matcher`."""
+#: Settings of the check; small lists keep a model's prompts short.
+SETTINGS = MatchingSettings(users=6, candidates=2, items=6, subsets=2, subset_size=4, others=3)
 
-    #: Users and candidates that the tests match (count); fewer for a slow model.
-    users = 6
-    #: Settings of every test; small lists keep a model's prompts short.
-    settings = MatchingSettings(users=6, candidates=2, items=6, subsets=2, subset_size=4, others=3)
 
-    @abstractmethod
-    def make(self, settings: MatchingSettings) -> Matcher:
-        """The matcher under test, before `fit`."""
+def check_matcher(
+    make: Callable[[MatchingSettings], Matcher], settings: MatchingSettings = SETTINGS
+) -> None:
+    """Assert the behaviour required of every :class:`pipelines.matching.Matcher`.
 
-    def history(self) -> History:
-        """The histories that it is given."""
-        tables: dict[str, Any] = small_world()
-        tables.pop("training_traits")
-        return History.read("movies", **tables)
+    ``make`` returns the matcher before `fit`. It matches users of :func:`small_world` twice, by as
+    many users and candidates as the settings say (count; fewer for a slow model). Raises
+    AssertionError or ContractError.
+    """
+    tables: dict[str, Any] = small_world()
+    traits = tables.pop("training_traits")
+    history = History.read("movies", **tables)
+    matched, again = (match_users(history, traits, make(settings), settings) for _ in range(2))
+    CONTRACTS["movies.matched_personas"].validate(matched.personas)
+    CONTRACTS["movies.persona_candidates"].validate(matched.candidates)
+    assert matched.personas.height == settings.users
+    chosen = matched.candidates.filter("chosen").group_by("user_id").len()
+    assert set(chosen["len"]) <= {1}, "a user has several chosen candidates"
+    assert matched.personas.equals(again.personas), "equal seeds give other personas"
+    assert matched.candidates.equals(again.candidates), "equal seeds give other candidates"
+    assert orjson.dumps(matched.metadata)
 
-    def matched(self, **changes: Any) -> Matched:
-        """Personas of the small world."""
-        settings = self.settings.model_copy(update=changes)
-        traits = small_world()["training_traits"]
-        return match_users(self.history(), traits, self.make(settings), settings)
-
-    def test_tables_meet_their_contracts(self) -> None:
-        """Each user has one persona, and one chosen candidate if any has a score."""
-        matched = self.matched()
-        CONTRACTS["movies.matched_personas"].validate(matched.personas)
-        CONTRACTS["movies.persona_candidates"].validate(matched.candidates)
-        assert matched.personas.height == self.settings.users
-        chosen = matched.candidates.filter("chosen").group_by("user_id").len()
-        assert set(chosen["len"]) <= {1}
-
-    def test_it_says_what_it_is(self) -> None:
-        """A name, a basis and facts that can be stored."""
-        import orjson
-
-        matcher = self.make(self.settings).fit(self.history())
-        assert matcher.name
-        assert matcher.basis in ("fitted", "model", "none")
-        matched = self.matched()
-        assert orjson.dumps(matched.metadata)
-        assert set(matched.personas["method"]) == {matcher.name}
-
-    def test_equal_seeds_give_equal_personas(self) -> None:
-        """Two runs give the same rows."""
-        first, second = self.matched(), self.matched()
-        assert first.personas.equals(second.personas)
-        assert first.candidates.equals(second.candidates)
-
-    def test_candidates_have_their_columns_in_order(self) -> None:
-        """`candidates` rows per user, or none where nothing is known; attributes of an ok row."""
-        history, settings = self.history(), self.settings
-        users = history.sample(self.users, SEED)
-        lists = history.draw(users, np.full(len(users), settings.items), 1)
-        matcher = self.make(settings).fit(history)
-        tastes = matcher.tastes(users, lists)
-        candidates = matcher.candidates(users, lists, tastes, 2)
-        assert dict(candidates.schema) == dict(pl.Schema(CANDIDATES))
-        if matcher.basis != "none":
-            assert candidates["candidate"].to_list() == [0, 1] * len(users)
-        failed = candidates.filter(pl.col("status") != "ok")
-        for name in ATTRIBUTES:
-            assert failed[name].null_count() == failed.height, name
-
-    def test_ratings_are_on_one_to_ten(self) -> None:
-        """Every rating that is given lies on the scale; its shape is candidates x lists."""
-        history, settings = self.history(), self.settings
-        users = history.sample(2, SEED)
-        lists = history.draw(users, np.full(len(users), settings.items), 1)
-        matcher = self.make(settings).fit(history)
-        tastes = matcher.tastes(users, lists)
-        candidates = matcher.candidates(users, lists, tastes, 2)
-        trials = draw_trials(history, users, subsets=2, size=4, others=3, seed=1)
-        rated = matcher.rate(users, candidates, trials, tastes)
-        assert rated.expected.shape == (candidates.height, 5)
-        given = rated.expected[~np.isnan(rated.expected)]
-        assert ((given >= 1) & (given <= 10)).all()
-        assert len(rated.status) == len(rated.answer_keys) == candidates.height
-
-    def test_summaries_are_texts(self) -> None:
-        """Each user has a summary, by the model or without one, never empty."""
-        history = self.history()
-        users = history.sample(2, 1)
-        lists = history.draw(users, np.full(len(users), 6), 1)
-        tastes = self.make(self.settings).fit(history).tastes(users, lists)
-        assert len(tastes) == 2
-        assert all(t.text and t.writer for t in tastes)
+    matcher = make(settings).fit(history)
+    assert matcher.basis in ("fitted", "model", "none")
+    assert set(matched.personas["method"]) == {matcher.name}
+    users = history.sample(settings.users, SEED)
+    lists = history.draw(users, np.full(len(users), settings.items), 1)
+    tastes = matcher.tastes(users, lists)
+    assert len(tastes) == len(users)
+    assert all(taste.text and taste.writer for taste in tastes), "a summary is empty"
+    candidates = matcher.candidates(users, lists, tastes, settings.candidates)
+    assert dict(candidates.schema) == dict(pl.Schema(CANDIDATES))
+    if matcher.basis != "none":
+        numbers = [*range(settings.candidates)] * len(users)
+        assert candidates["candidate"].to_list() == numbers
+    failed = candidates.filter(pl.col("status") != "ok")
+    for name in ATTRIBUTES:
+        assert failed[name].null_count() == failed.height, f"{name} of a failed candidate"
+    trials = draw_trials(
+        history,
+        users,
+        subsets=settings.subsets,
+        size=settings.subset_size,
+        others=settings.others,
+        seed=1,
+    )
+    rated = matcher.rate(users, candidates, trials, tastes)
+    assert rated.expected.shape == (candidates.height, settings.subsets + settings.others)
+    given = rated.expected[~np.isnan(rated.expected)]
+    assert ((given >= 1) & (given <= 10)).all(), "a rating is not on 1-10"
+    assert len(rated.status) == len(rated.answer_keys) == candidates.height

@@ -23,7 +23,7 @@ from pipelines.personas._handmade import (
 )
 from pipelines.personas._imported import IMPORT_VERSION, imported, imported_batches
 from pipelines.personas._joint import MIN_PEOPLE, OPINION, TRAITS, joint_distances
-from pipelines.personas._lists import OPINIONS, Bands, PersonaLists, load_lists, read_lists
+from pipelines.personas._lists import OPINIONS, PersonaLists, load_lists, read_lists
 from pipelines.personas._matched import (
     MATCHED_VERSION,
     is_matched,
@@ -66,7 +66,6 @@ __all__ = [
     "READER_PROMPT_VERSION",
     "SUITE_GENRES",
     "TRAITS",
-    "Bands",
     "ModelReader",
     "ModelWriter",
     "PersonaLists",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -105,22 +106,32 @@ def generate_batches(
 def _rows(frame: pl.DataFrame, cohort: str, writer: Writer) -> pl.DataFrame:
     """Rows of the contract."""
     number = pl.col("index").cast(pl.String).str.zfill(ID_DIGITS)
+    return completed(
+        frame.with_columns(
+            persona_id=pl.lit(f"persona:{cohort}:") + number,
+            cohort=pl.lit(cohort),
+            origin=pl.lit("sampled"),
+            writer=pl.lit(writer.name),
+        )
+    )
+
+
+#: Columns of the `personas` contract.
+SCHEMA: dict[str, Any] = {
+    **dict.fromkeys(("persona_id", "cohort", "domain", "origin", "writer", "name"), pl.String),
+    "age": pl.Int64,
+    **dict.fromkeys(("gender", "job", "hobby"), pl.String),
+    **dict.fromkeys(("likes", "dislikes"), pl.List(pl.String)),
+    **dict.fromkeys(("leniency", "manner", "activity", "conformity"), pl.String),
+    "description": pl.String,
+}
+
+
+def completed(frame: pl.DataFrame) -> pl.DataFrame:
+    """The contract's columns of a frame: absent ones are null, or empty lists."""
     return frame.select(
-        (pl.lit(f"persona:{cohort}:") + number).alias("persona_id"),
-        pl.lit(cohort).alias("cohort"),
-        "domain",
-        pl.lit("sampled").alias("origin"),
-        pl.lit(writer.name).alias("writer"),
-        "name",
-        "age",
-        "gender",
-        "job",
-        "hobby",
-        "likes",
-        "dislikes",
-        "leniency",
-        "manner",
-        "activity",
-        "conformity",
-        "description",
+        pl.col(name)
+        if name in frame.columns
+        else pl.lit([] if isinstance(kind, pl.List) else None, kind).alias(name)
+        for name, kind in SCHEMA.items()
     )

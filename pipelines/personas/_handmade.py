@@ -20,7 +20,7 @@ import polars as pl
 
 from pipelines.errors import ConfigError, IntegrityError
 from pipelines.packaged import packaged_yaml
-from pipelines.personas._generate import ID_DIGITS
+from pipelines.personas._generate import ID_DIGITS, SCHEMA
 from pipelines.personas._phrases import article, genre_phrase, opened
 from pipelines.seeding import hash_ids, hash_text, uniform
 
@@ -76,7 +76,7 @@ def handmade_personas(domain: str, *, cohort: str | None = None) -> pl.DataFrame
     32
     """
     return pl.DataFrame(
-        [row["persona"] for row in _rows(domain, cohort or f"handmade-{domain}")], schema=_SCHEMA
+        [row["persona"] for row in _rows(domain, cohort or f"handmade-{domain}")], schema=SCHEMA
     )
 
 
@@ -159,16 +159,6 @@ def restated_personas(personas: pl.DataFrame, half: str, draw: int) -> pl.DataFr
         text = candidates[int(np.floor(chance[n] * len(candidates)))].format(**words)
         texts.append(_introduced(text, row["name"], row["age"], row["job"], row["hobby"]))
     return personas.with_columns(description=pl.Series(texts, dtype=pl.String))
-
-
-_SCHEMA: dict[str, Any] = {
-    **dict.fromkeys(("persona_id", "cohort", "domain", "origin", "writer", "name"), pl.String),
-    "age": pl.Int64,
-    **dict.fromkeys(("gender", "job", "hobby"), pl.String),
-    **dict.fromkeys(("likes", "dislikes"), pl.List(pl.String)),
-    **dict.fromkeys(("leniency", "manner", "activity", "conformity"), pl.String),
-    "description": pl.String,
-}
 
 
 #: Leniency of those who rate everything alike.

@@ -15,7 +15,7 @@ import polars as pl
 
 from pipelines.domains import cohort_domain
 from pipelines.errors import ConfigError, ContractError
-from pipelines.personas._generate import ID_DIGITS
+from pipelines.personas._generate import ID_DIGITS, completed
 from pipelines.personas._lists import load_lists
 from pipelines.personas._phrases import DOMAIN_NAMES
 from pipelines.personas._reader import PRICE_TASTES, read_fields
@@ -79,7 +79,7 @@ def imported(
     listed = _attribute_texts(raw["attributes"])
     texts = raw.select(_neutral("text").alias("text")).to_series()
     number = pl.int_range(start, start + raw.height).cast(pl.String).str.zfill(ID_DIGITS)
-    frame = raw.with_columns(listed=listed, own=texts).select(
+    stated = raw.with_columns(listed=listed, own=texts).select(
         persona_id=pl.lit(f"persona:{cohort}:") + number,
         cohort=pl.lit(cohort),
         domain=pl.lit(cohort_domain(cohort, domain)),
@@ -91,15 +91,9 @@ def imported(
         age=_age(),
         gender=_gender(),
         job=_job(),
-        hobby=pl.lit(None, pl.String),
-        likes=pl.lit([], pl.List(pl.String)),
-        dislikes=pl.lit([], pl.List(pl.String)),
-        leniency=pl.lit(None, pl.String),
-        manner=pl.lit(None, pl.String),
-        activity=pl.lit(None, pl.String),
-        conformity=pl.lit(None, pl.String),
         description=pl.coalesce("own", "listed"),
     )
+    frame = completed(stated)
     without = frame.filter(pl.col("description").is_null())
     if without.height:
         raise ContractError(
@@ -112,11 +106,10 @@ def imported(
     if not set(genres) >= PRICE_TASTES:
         return frame
     read = read_fields(frame, genres).drop("read")
-    stated = (
-        pl.concat_list("likes", "dislikes").list.set_intersection(sorted(PRICE_TASTES)).list.len()
-        > 0
+    tastes = pl.concat_list("likes", "dislikes").list.set_intersection(sorted(PRICE_TASTES))
+    likes = pl.concat_list(
+        "likes", pl.when(tastes.list.len() == 0).then(_price_taste(raw["attributes"]))
     )
-    likes = pl.concat_list("likes", pl.when(~stated).then(_price_taste(raw["attributes"])))
     return frame.with_columns(
         read.with_columns(likes=likes.list.drop_nulls().list.unique().list.sort())
     )

@@ -34,23 +34,10 @@ REFERENCE_YEAR = 2025
 
 @dataclass(frozen=True)
 class Bands:
-    """Age bands: `low` and `high` (years, both included), of shape (bands,), from `source`."""
+    """Age bands without gap or overlap: `low` and `high` (years, both included), (bands,)."""
 
     low: Ints
     high: Ints
-    source: str = "bands"
-
-    def __post_init__(self) -> None:
-        gap = [
-            f"{a + 1}-{b - 1}"
-            for a, b in zip(self.high[:-1], self.low[1:], strict=True)
-            if b != a + 1
-        ]
-        if gap or len(self.low) == 0 or self.low[0] != MIN_AGE or self.high[-1] != MAX_AGE:
-            raise ConfigError(
-                f"age bands must cover {MIN_AGE} to {MAX_AGE} without gap or overlap",
-                where=f"{self.source}: {', '.join(gap) or 'first or last band'}",
-            )
 
     def of(self, age: Ints) -> Ints:
         """Position of the band that holds each age."""
@@ -125,7 +112,7 @@ Genres = tuple[tuple[str, float], ...]
 
 @cache
 def load_lists(domain: str = "movies", genres: Genres = ()) -> PersonaLists:
-    """The packaged lists of a domain, read and checked once; ``genres`` replace the domain's.
+    """The packaged lists of a domain, read once; ``genres`` replace the domain's.
 
     Raises ConfigError if there are no lists for the domain.
     """
@@ -137,27 +124,25 @@ def read_lists(
 ) -> PersonaLists:
     """Lists in files of the packaged form: ``ages.csv``, ``genres/<domain>.csv`` and so on.
 
-    Raises ConfigError if a file or column is missing, a value is no number or a share is not
-    between 0 and 1, a genre comes twice, bands leave a gap or overlap, or an age has no hobby or
-    job.
+    Raises ConfigError if there are no lists for the domain.
     """
     if domain not in DOMAIN_NAMES and not own_genres:
         hint = f"one of {', '.join(DOMAIN_NAMES)}"
         raise ConfigError("there are no persona lists for this domain", where=domain, hint=hint)
-    ages, genders = _Rows(folder, "ages.csv"), _Rows(folder, "genders.csv")
-    names = _Rows(folder, "names.csv")
-    genres = _Rows.of(own_genres) if own_genres else _Rows(folder, f"genres/{domain}.csv")
-    hobbies, jobs = _Rows(folder, "hobbies.csv"), _Rows(folder, "jobs.csv")
-    surnames = _Rows(folder, "surnames.csv")
-    persons = ages.numbers("persons")
-    male, female = genders.numbers("male"), genders.numbers("female")
-    by_gender = {g: names.where("gender", g) for g in ("female", "male")}
-    bands, male_shares = genders.bands(), male / (male + female)
-    age_bands, age_shares = ages.bands(), persons / persons.sum()
-    careers = sorted(set(jobs.texts("career")))
-    career_tables = Tables.read(_file(folder, "joint/careers.csv"))
+    ages, genders, names, surnames, hobbies, jobs = (
+        _rows(folder, name) for name in ("ages", "genders", "names", "surnames", "hobbies", "jobs")
+    )
+    replaced = [{"genre": name, "liked": share, "from_age": MIN_AGE} for name, share in own_genres]
+    genres = replaced or _rows(folder, f"genres/{domain}")
+    persons = _numbers(ages, "persons")
+    male, female = _numbers(genders, "male"), _numbers(genders, "female")
+    by_gender = {g: [row for row in names if row["gender"] == g] for g in ("female", "male")}
+    bands, male_shares = Bands(*_ends(genders).T), male / (male + female)
+    age_bands, age_shares = Bands(*_ends(ages).T), persons / persons.sum()
+    careers = sorted(set(_texts(jobs, "career")))
+    career_tables = Tables.read(folder.joinpath("joint", "careers.csv"))
     place = {career: n for n, career in enumerate(careers)}
-    listed, liked = genres.texts("genre"), genres.numbers("liked")
+    listed, liked = _texts(genres, "genre"), _numbers(genres, "liked")
     joint = folder.joinpath("joint", f"{domain}.csv")
     tables = Tables.read(joint) if joint.is_file() else None
     share = min(1.0, OPINIONS / len(listed))
@@ -166,27 +151,28 @@ def read_lists(
     adults = (age_shares / (age_bands.high - age_bands.low + 1))[age_bands.of(years)]
     adults = np.where(years < WORKING_AGE, 0.0, adults)
     men = male_shares[bands.of(years)]
-    lists = PersonaLists(
+    surname_counts = _numbers(surnames, "per_hundred")
+    return PersonaLists(
         domain=domain,
         age_bands=age_bands,
         age_shares=age_shares,
         gender_bands=bands,
         male_shares=male_shares,
-        names={g: rows.texts("name") for g, rows in by_gender.items()},
-        name_peak={g: rows.numbers("peak") for g, rows in by_gender.items()},
-        name_spread={g: rows.numbers("spread") for g, rows in by_gender.items()},
-        surnames=surnames.texts("surname"),
-        surname_shares=surnames.shares("per_hundred"),
-        hobbies=hobbies.texts("hobby"),
-        hobby_ages=hobbies.ends(),
-        jobs=jobs.texts("job"),
-        job_ages=jobs.ends(),
-        job_careers=np.array([place[career] for career in jobs.texts("career")]),
+        names={g: _texts(rows, "name") for g, rows in by_gender.items()},
+        name_peak={g: _numbers(rows, "peak") for g, rows in by_gender.items()},
+        name_spread={g: _numbers(rows, "spread") for g, rows in by_gender.items()},
+        surnames=_texts(surnames, "surname"),
+        surname_shares=surname_counts / surname_counts.sum(),
+        hobbies=_texts(hobbies, "hobby"),
+        hobby_ages=_ends(hobbies),
+        jobs=_texts(jobs, "job"),
+        job_ages=_ends(jobs),
+        job_careers=np.array([place[career] for career in _texts(jobs, "career")]),
         careers=Careers.fit(career_tables, careers),
         career_tables=career_tables,
         genres=listed,
         genre_shares=liked,
-        genre_ages=genres.numbers("from_age").astype(np.int64),
+        genre_ages=_numbers(genres, "from_age").astype(np.int64),
         copula=Copula.fit(
             tables,
             [*listed, *TRAIT_SHARES],
@@ -195,94 +181,21 @@ def read_lists(
         ),
         tables=tables,
     )
-    shares = lists.genre_shares
-    if len(set(lists.genres)) < len(lists.genres) or (shares < 0).any() or (shares > 1).any():
-        raise ConfigError(
-            "genres must differ, and their shares of favourable opinions lie between 0 and 1",
-            where=genres.where_from,
-        )
-    _cover(hobbies, MIN_AGE, MAX_AGE)
-    _cover(jobs, WORKING_AGE, int(jobs.ends().max()))
-    return lists
 
 
-def _cover(rows: _Rows, low: int, high: int) -> None:
-    ends = rows.ends()
-    bare = [
-        age for age in range(low, high + 1) if not ((ends[:, 0] <= age) & (age <= ends[:, 1])).any()
-    ]
-    if bare:
-        raise ConfigError("an age has nothing to draw from", where=f"{rows.where_from}: {bare[0]}")
+def _rows(folder: Path | Traversable, name: str) -> list[dict[str, Any]]:
+    with folder.joinpath(*f"{name}.csv".split("/")).open(encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
 
 
-def _file(folder: Path | Traversable, name: str) -> Path | Traversable:
-    file = folder.joinpath(*name.split("/"))
-    if not file.is_file():
-        raise ConfigError("a list of the persona sampler is missing", where=str(file))
-    return file
+def _texts(rows: list[dict[str, Any]], column: str) -> list[str]:
+    return [row[column].strip() for row in rows]
 
 
-class _Rows:
-    """Rows of a CSV file, at least one."""
+def _numbers(rows: list[dict[str, Any]], column: str) -> Floats:
+    return np.array([float(row[column]) for row in rows])
 
-    def __init__(self, folder: Path | Traversable, name: str) -> None:
-        self.where_from = name
-        file = _file(folder, name)
-        with file.open(encoding="utf-8") as lines:
-            self.rows: list[dict[str, Any]] = list(csv.DictReader(lines))
-        if not self.rows:
-            raise ConfigError("a list of the persona sampler is empty", where=str(file))
 
-    @classmethod
-    def of(cls, genres: Genres) -> _Rows:
-        """Rows of genres that stand in no file."""
-        part = object.__new__(cls)
-        part.where_from = "genres of the data"
-        part.rows = [{"genre": g, "liked": str(x), "from_age": str(MIN_AGE)} for g, x in genres]
-        return part
-
-    def where(self, column: str, value: str) -> _Rows:
-        """The rows that have this value."""
-        part = object.__new__(_Rows)
-        part.where_from = f"{self.where_from}, {value}"
-        part.rows = [row for row in self.rows if row.get(column) == value]
-        if not part.rows:
-            raise ConfigError("a list of the persona sampler is empty", where=part.where_from)
-        return part
-
-    def texts(self, column: str) -> list[str]:
-        """A column without empty values."""
-        values = [(row.get(column) or "").strip() for row in self.rows]
-        if not all(values):
-            line = values.index("") + 2
-            raise ConfigError(
-                f"a list of the persona sampler has no {column}", where=f"{self.where_from}:{line}"
-            )
-        return values
-
-    def numbers(self, column: str) -> Floats:
-        """A column of numbers."""
-        values = self.texts(column)
-        try:
-            numbers = np.array([float(v) for v in values])
-        except ValueError as error:
-            raise ConfigError(
-                f"{column} must be a number", where=self.where_from, hint=str(error)
-            ) from None
-        if not np.isfinite(numbers).all():
-            raise ConfigError(f"{column} must be a number", where=self.where_from)
-        return numbers
-
-    def shares(self, column: str) -> Floats:
-        """A column of weights, scaled to sum 1."""
-        values = self.numbers(column)
-        return np.asarray(values / values.sum())
-
-    def ends(self) -> Ints:
-        """Columns low and high, of shape (rows, 2)."""
-        return np.stack([self.numbers("low"), self.numbers("high")], axis=1).astype(np.int64)
-
-    def bands(self) -> Bands:
-        """Columns low and high as bands that cover every age."""
-        ends = self.ends()
-        return Bands(ends[:, 0], ends[:, 1], self.where_from)
+def _ends(rows: list[dict[str, Any]]) -> Ints:
+    """Columns low and high, of shape (rows, 2)."""
+    return np.stack([_numbers(rows, "low"), _numbers(rows, "high")], axis=1).astype(np.int64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from pipelines.errors import ContractError
+from pipelines.personas._generate import completed
 
 #: Last word of the name of every cohort of matched personas.
 MATCHED = "matched"
@@ -78,24 +79,15 @@ def matched_personas(matches: pl.DataFrame) -> pl.DataFrame:
         pl.lit(" "),
         habits,
     )
-    null = pl.lit(None, pl.String)
     domain = pl.col("cohort").str.strip_suffix(MATCHED).str.strip_suffix("-")
-    return matches.sort("persona_id").select(
-        "persona_id",
-        "cohort",
+    personas = matches.sort("persona_id").select(
+        *("persona_id", "cohort", "likes", "dislikes"),
         domain=domain.replace("", "movies"),
         origin=pl.lit("matched"),
         writer=pl.col("taste_writer"),
-        name=null,
-        age=pl.lit(None, pl.Int64),
-        gender=null,
         job=pl.col("occupation"),
-        hobby=null,
-        likes="likes",
-        dislikes="dislikes",
-        leniency=null,
-        manner=null,
         activity=pl.col("activity_tier"),
         conformity=pl.col("conformity_tier"),
         description=description,
     )
+    return completed(personas)

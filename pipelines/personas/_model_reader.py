@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
@@ -12,9 +12,6 @@ from pipelines.llm.answers import AnswerStore, Asking
 from pipelines.llm.engines import Choice, Engine, Message, Request, Sampling
 from pipelines.personas._phrases import DOMAIN_NAMES, genre_phrase
 from pipelines.personas._reader import LENIENCY, MANNER, PRICE_TASTES, Reading, genres_named
-
-if TYPE_CHECKING:
-    pass
 
 #: Raised when a question changes.
 READER_PROMPT_VERSION = "reader-1"

@@ -6,12 +6,13 @@ looked for. A blank has a fewest number of words, after which the model ends it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from pipelines.llm.engines import Message
 from pipelines.llm.grammars import Blank, Grammar, sentence_plan
+from pipelines.packaged import packaged_yaml
 from pipelines.personas._phrases import article, genre_phrase, opened
 from pipelines.prompts import DOMAIN_WORDS, rating_habits, render_template
 
@@ -119,160 +120,15 @@ def _facts(row: Mapping[str, Any]) -> str:
     )
 
 
-#: People of our own that are in no cohort, and what could stand in the blanks of their plans.
-_PEOPLE: tuple[dict[str, Any], ...] = (
-    {
-        "name": "Odile Farrow",
-        "gender": "female",
-        "age": 41,
-        "job": "bus driver",
-        "hobby": "keeping bees",
-    },
-    {
-        "name": "Anselm Quist",
-        "gender": "male",
-        "age": 67,
-        "job": "retired",
-        "hobby": "mending clocks",
-    },
-)
-_FILLED: dict[str, tuple[tuple[Sequence[str], Sequence[str], Sequence[str]], ...]] = {
-    "movies": (
-        (
-            ("Documentary", "Crime"),
-            ("Horror",),
-            (
-                "knows every regular passenger on the early line by name",
-                "the garden is quiet after a day in traffic",
-                "they show her places where no bus will ever go",
-                "she likes to guess the culprit before the inspector does",
-                "she lies awake for hours after a single scare",
-                "honest people and a story that could be true",
-            ),
-        ),
-        (
-            ("Western",),
-            ("Animation",),
-            (
-                "drinks his coffee in the same corner bakery every morning",
-                "small wheels always do what they are told to do",
-                "his father took him to see one every month",
-                "the bright colors and fast voices tire him",
-                "wide landscapes and few words",
-            ),
-        ),
-    ),
-    "books": (
-        (
-            ("Travel", "Mystery"),
-            ("Horror",),
-            (
-                "knows every regular passenger on the early line by name",
-                "the garden is quiet after a day in traffic",
-                "they show her places where no bus will ever go",
-                "she likes to guess the culprit before the inspector does",
-                "she lies awake for hours after a single scare",
-                "honest people and a story that could be true",
-            ),
-        ),
-        (
-            ("History",),
-            ("Self-Help",),
-            (
-                "drinks his coffee in the same corner bakery every morning",
-                "small wheels always do what they are told to do",
-                "his father read him chapters about old sieges",
-                "nobody should need a list to live by",
-                "good maps and few footnotes",
-            ),
-        ),
-    ),
-    "games": (
-        (
-            ("Simulation", "Strategy"),
-            ("Action",),
-            (
-                "knows every regular passenger on the early line by name",
-                "the garden is quiet after a day in traffic",
-                "she can run a whole railway from the sofa",
-                "she likes to plan ten moves ahead",
-                "the noise and hurry remind her of rush hour",
-                "rules that are clear and evenings that end on time",
-            ),
-        ),
-        (
-            ("Casual",),
-            ("Sports",),
-            (
-                "drinks his coffee in the same corner bakery every morning",
-                "small wheels always do what they are told to do",
-                "one round fits between two cups of tea",
-                "his fingers are too slow for the ball",
-                "calm music and large letters",
-            ),
-        ),
-    ),
-    "own": (
-        (
-            ("Classics", "Novelties"),
-            ("Bargains",),
-            (
-                "knows every regular passenger on the early line by name",
-                "the garden is quiet after a day in traffic",
-                "they have pleased people for longer than she has lived",
-                "she likes to see what nobody tried before",
-                "the cheap ones never lasted a winter",
-                "honest work and a clear idea",
-            ),
-        ),
-        (
-            ("Classics",),
-            ("Novelties",),
-            (
-                "drinks his coffee in the same corner bakery every morning",
-                "small wheels always do what they are told to do",
-                "his father swore by them",
-                "he has seen too many come and go",
-                "care in every detail",
-            ),
-        ),
-    ),
-    "products": (
-        (
-            ("material:wood", "price:low"),
-            ("color:white",),
-            (
-                "knows every regular passenger on the early line by name",
-                "the garden is quiet after a day in traffic",
-                "each board shows where the tree once stood",
-                "the bus fare taught her to count every coin",
-                "her work gloves leave a mark on all of them",
-                "a plain shape and screws that can be turned again",
-            ),
-        ),
-        (
-            ("style:classic",),
-            ("power:battery",),
-            (
-                "drinks his coffee in the same corner bakery every morning",
-                "small wheels always do what they are told to do",
-                "they ran for a century before he met them",
-                "they stop on the day he needs them",
-                "spare parts and a maker with an address",
-            ),
-        ),
-    ),
-}
-
-
 @cache
 def _examples(domain: str) -> tuple[Message, ...]:
+    data = packaged_yaml("pipelines.personas", "slots.yaml")
     messages = [Message("system", render_template(_SYSTEM, words=DOMAIN_WORDS[domain]))]
-    for seed, (person, (likes, dislikes, filled)) in enumerate(
-        zip(_PEOPLE, _FILLED[domain], strict=True)
+    for seed, (person, tastes) in enumerate(
+        zip(data["people"], data["tastes"][domain], strict=True)
     ):
-        row = {**person, "domain": domain, "likes": likes, "dislikes": dislikes, "text_seed": seed}
-        words = iter(filled)
+        row = {**person, **tastes, "domain": domain, "text_seed": seed}
+        words = iter([*person["words"], *tastes["words"]])
         text = "".join(next(words) if isinstance(p, Blank) else p for p in slots_plan(row))
         messages += [Message("user", _facts(row)), Message("assistant", text)]
     return tuple(messages)

@@ -19,8 +19,7 @@ from pipelines.seams import WRITERS
 class Writer(Protocol):
     """Writes who a persona is, from its attributes.
 
-    ``pipelines.personas.testing.WriterContract`` is the class that an implementation's tests
-    inherit.
+    ``pipelines.personas.testing.check_writer`` tests an implementation.
     """
 
     @property

@@ -15,9 +15,9 @@ from pipelines.products._facets import (
     facets,
     vocabularies,
 )
-from pipelines.products._match import Heuristic, PathMatch, PathMatcher, PathMiss
+from pipelines.products._match import PathMatch, PathMatcher, PathMiss
 from pipelines.products._shown import choice_set_items, persona_splits
-from pipelines.products._tree import CategoryNode, CategoryTree
+from pipelines.products._tree import CategoryTree
 
 #: Raised when the same products, tree and settings would give other tables.
 CODE_VERSION = "choice-sets-5"
@@ -26,10 +26,8 @@ __all__ = [
     "CODE_VERSION",
     "PRICE_VALUES",
     "WORD_VALUES",
-    "CategoryNode",
     "CategoryTree",
     "ChoiceSets",
-    "Heuristic",
     "PathMatch",
     "PathMatcher",
     "PathMiss",

@@ -22,6 +22,9 @@ Heuristic = Literal["equal", "folded", "words", "substring"]
 
 #: By falling priority.
 HEURISTICS: tuple[Heuristic, ...] = ("equal", "folded", "words", "substring")
+#: Least similarity of folded names for `words` and `substring` (rapidfuzz's normalised indel
+#: similarity, in percent).
+_MIN_SIMILARITY = 50.0
 #: Shortest text that counts as a part of another one (characters).
 _MIN_SUBSTRING = 4
 #: Categories that are tried for one level before its path counts as not matched.
@@ -65,10 +68,8 @@ class _Choice:
 class PathMatcher:
     """Matches paths to one tree; equal questions are answered once.
 
-    ``min_similarity`` is the least similarity of folded names for the heuristics `words` and
-    `substring` (rapidfuzz's normalised indel similarity, 0-1). With ``bridge_first`` the first
-    level may be matched below the top level of the tree too, where only one category there fits (of
-    "Automotive", many parts and accessories do: none is taken).
+    The first level may be matched below the top level of the tree too, where only one category
+    there fits (of "Automotive", many parts and accessories do: none is taken).
 
     >>> tree = CategoryTree(["CDs & Vinyl > Music Styles > Blues"])
     >>> match = PathMatcher(tree).match(["CDs and Vinyl", "Blues"])
@@ -76,12 +77,8 @@ class PathMatcher:
     (('CDs & Vinyl', 'Music Styles', 'Blues'), 'folded', 1)
     """
 
-    def __init__(
-        self, tree: CategoryTree, *, min_similarity: float = 0.5, bridge_first: bool = True
-    ) -> None:
+    def __init__(self, tree: CategoryTree) -> None:
         self.tree = tree
-        self._floor = 100.0 * min_similarity
-        self._bridge_first = bridge_first
         self._choices: dict[tuple[int, str], list[_Choice]] = {}
 
     def match(self, path: Sequence[str]) -> PathMatch | PathMiss:
@@ -138,7 +135,7 @@ class PathMatcher:
                     continue
                 similarity = 100.0 if rank < 2 else fuzz.ratio(text, tree.foldeds[number])
                 seen.add(number)
-                if similarity >= self._floor:
+                if similarity >= _MIN_SIMILARITY:
                     here.append(_Choice(number, rank, similarity))
             if not node:
                 here = self._starts(here)
@@ -152,7 +149,7 @@ class PathMatcher:
     def _starts(self, choices: list[_Choice]) -> list[_Choice]:
         """Nodes that a path may begin with: of the top level, or the only one below it."""
         top = [c for c in choices if self.tree.nodes[c.node].depth == 1]
-        return top or (choices if self._bridge_first and len(choices) == 1 else [])
+        return top or (choices if len(choices) == 1 else [])
 
 
 def _levels(path: Sequence[str]) -> list[str]:

@@ -15,7 +15,7 @@ as Markdown, CSV and one HTML page.
 """
 
 from pipelines.study._page import markdown, page, table, write_files, write_report
-from pipelines.study._plots import COLOURS, Plot, Points, draw
+from pipelines.study._plots import Plot, Points, draw
 from pipelines.study._statistics import (
     RESAMPLES,
     Figure,
@@ -27,14 +27,11 @@ from pipelines.study._statistics import (
     paired_permutation,
     pooled,
     pooled_mean,
-    unit_figures,
-    unit_means,
     user_weights,
 )
 from pipelines.study._study import SOURCES, Answer, Claim, Comparison, Row, Study, TooFew, shown
 
 __all__ = [
-    "COLOURS",
     "RESAMPLES",
     "SOURCES",
     "Answer",
@@ -59,8 +56,6 @@ __all__ = [
     "pooled_mean",
     "shown",
     "table",
-    "unit_figures",
-    "unit_means",
     "user_weights",
     "write_files",
     "write_report",

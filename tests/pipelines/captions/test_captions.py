@@ -19,13 +19,13 @@ from pipelines.captions import (
     ModelCaptioner,
     StatisticalCaptioner,
     caption_items,
-    facts_of,
+    image_statistics,
     open_captioner,
     posters_digest,
     read_image,
     read_posters,
 )
-from pipelines.captions.testing import CaptionerContract, poster_of
+from pipelines.captions.testing import check_captioner, poster_of
 from pipelines.config import load_settings
 from pipelines.context import PipelineContext
 from pipelines.contracts import CONTRACTS
@@ -52,16 +52,16 @@ def saved(image: Pillow.Image, kind: str = "PNG", **how) -> bytes:
 
 def test_colours_are_named_by_their_shares():
     """Eight squares: four black, three red, one blue."""
-    facts = facts_of(picture("kkrr", "kkrb"))
-    assert facts.colours == (("black", 0.5), ("red", 0.375), ("blue", 0.125))
+    statistics = image_statistics(picture("kkrr", "kkrb"))
+    assert statistics.colours == (("black", 0.5), ("red", 0.375), ("blue", 0.125))
 
 
 def test_brightness_and_contrast_are_worked_out_by_hand():
     """Half of the pixels at luma 10/255, half at 250/255: mean 130/255, deviation 120/255."""
-    facts = facts_of(picture("kw", "wk"))
-    assert facts.brightness == pytest.approx(130 / 255)
-    assert facts.contrast == pytest.approx(120 / 255)
-    assert facts.colourfulness == pytest.approx(0.0)
+    statistics = image_statistics(picture("kw", "wk"))
+    assert statistics.brightness == pytest.approx(130 / 255)
+    assert statistics.contrast == pytest.approx(120 / 255)
+    assert statistics.colourfulness == pytest.approx(0.0)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_brightness_and_contrast_are_worked_out_by_hand():
      ((20, 30, 90), "dark blue"), ((100, 65, 40), "brown"), ((130, 130, 130), "grey")],
 )  # fmt: skip
 def test_colours_have_the_name_that_people_give_them(rgb, name):
-    assert facts_of(Pillow.new("RGB", (2, 2), rgb)).colours == ((name, 1.0),)
+    assert image_statistics(Pillow.new("RGB", (2, 2), rgb)).colours == ((name, 1.0),)
 
 
 def test_a_caption_says_what_was_measured():
@@ -79,14 +79,11 @@ def test_a_caption_says_what_was_measured():
     assert found == Caption("ok", "Poster mostly in black; dark, low contrast, not colourful.")
 
 
-class TestStatistical(CaptionerContract):
-    def make(self):
-        return StatisticalCaptioner()
-
-
-class TestModel(CaptionerContract):
-    def make(self):
-        return ModelCaptioner(ScriptedEngine(images=True))
+@pytest.mark.parametrize(
+    "captioner", [StatisticalCaptioner(), ModelCaptioner(ScriptedEngine(images=True))]
+)
+def test_captioners_keep_the_contract(captioner):
+    check_captioner(captioner)
 
 
 # Broken posters.
@@ -207,7 +204,7 @@ def test_captioners_are_opened_by_name_and_by_class():
     with pytest.raises(ConfigError, match="unknown captioner"):
         open_captioner(load_settings(), "statistic")
     with pytest.raises(ConfigError, match="no caption and no metadata"):
-        open_captioner(load_settings(), f"{__name__}:CaptionerContract")
+        open_captioner(load_settings(), f"{__name__}:Caption")
 
 
 # The model.
@@ -227,7 +224,7 @@ def test_a_model_is_shown_the_picture_and_not_its_title():
     assert image.media_type == "image/jpeg"
     with Pillow.open(io.BytesIO(image.data)) as sent:
         assert sent.size == (512, 341)
-        assert facts_of(sent).colours[0][0] == "red"
+        assert image_statistics(sent).colours[0][0] == "red"
     assert "862" not in "".join(m.content for m in asked[0].messages)
 
 

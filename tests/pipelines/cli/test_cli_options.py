@@ -15,23 +15,23 @@ from pipelines.cli.main import app
 from pipelines.cli.options import (
     Call,
     command,
-    full_ref,
-    open_settings,
+    overrides_of,
     progress_bar,
     table,
 )
-from pipelines.config import Settings
+from pipelines.config import Settings, load_settings
 from pipelines.errors import ConfigError
 from pipelines.progress import advance
 
 
 def test_home_on_the_command_line_wins_over_set_and_environment(tmp_path: Path) -> None:
-    settings = open_settings(tmp_path, None, ["runtime.home=elsewhere"])
+    settings = load_settings(None, overrides_of(tmp_path, ["runtime.home=elsewhere"]))
     assert settings.runtime.home == tmp_path
 
 
 def test_assignments_are_converted_by_the_settings(tmp_path: Path) -> None:
-    settings = open_settings(None, None, ["personas.count=50", "world.sample.films=40"])
+    overrides = overrides_of(None, ["personas.count=50", "world.sample.films=40"])
+    settings = load_settings(None, overrides)
     assert (settings.personas.count, settings.world.sample.films) == (50, 40)
 
 
@@ -47,13 +47,14 @@ def test_assignments_are_converted_by_the_settings(tmp_path: Path) -> None:
 )
 def test_a_bad_assignment_is_named_and_never_echoes_its_value(text: str, what: str) -> None:
     with pytest.raises(ConfigError, match=what) as caught:
-        open_settings(None, None, [text])
+        load_settings(None, overrides_of(None, [text]))
     assert "s3cret" not in str(caught.value)
 
 
 def test_latest_alone_is_the_configured_release() -> None:
-    assert full_ref("latest", Settings(release={"name": "books"})) == "books@latest"
-    assert full_ref("movies@0123", Settings()) == "movies@0123"
+    call = Call(Settings(release={"name": "books"}), {})
+    assert call.ref("latest") == "books@latest"
+    assert call.ref("movies@0123") == "movies@0123"
 
 
 def test_an_option_of_a_setting_has_its_help_and_default() -> None:

@@ -1,4 +1,4 @@
-"""Output in encodings other than UTF-8: nothing is lost but the looks of characters."""
+"""Output in encodings other than UTF-8: no command fails, and JSON loses nothing."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def test_json_is_the_same_in_every_encoding(run: Run) -> None:
     assert json.loads(run(lambda: write_json({"title": TITLE}))) == {"title": TITLE}
 
 
-def test_characters_without_an_encoding_have_a_plain_form(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_characters_without_an_encoding_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", stream)
-    guarded(lambda: console().print("✓ Amélie … ┌─┐ 天"), [], debug=True)
+    guarded(lambda: console().print("Amélie → 1"), [], debug=True)
     stream.flush()
-    assert stream.buffer.getvalue() == b"+ Amelie ... +-+ ?\n"  # type: ignore[attr-defined]
+    assert stream.buffer.getvalue() == b"Am?lie ? 1\n"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("command", ["personas", "release", "models", "doctor", "config"])

@@ -56,14 +56,9 @@ def test_recbole_files_have_typed_headers_and_each_fact_once(tmp_path):
     assert sorted(p.name for p in made.kg.parent.iterdir()) == ["movies.kg", "movies.link"]
 
 
-def test_users_come_only_when_asked_for(tmp_path):
+def test_users_are_left_out(tmp_path):
     frame = as_recbole(write_recbole(GRAPH, tmp_path).kg)
     assert not frame["head_id"].str.startswith("u:").any()
-    made = write_recbole(GRAPH, tmp_path, users=True)
-    frame = as_recbole(made.kg)
-    assert set(frame["relation_id"]) == {"rated", "belongs-to", "directed-by"}
-    assert made.triples == 6
-    assert made.links == 2
 
 
 HOSTILE = [

@@ -5,7 +5,7 @@ import pytest
 
 from pipelines.errors import ConfigError
 from pipelines.graph import load_schema, schema_violations
-from pipelines.graph._schema import domains, parse_schema
+from pipelines.graph._schema import domains
 
 COLUMNS = ["head", "head_type", "relation", "tail", "tail_type"]
 #: Node types as SimUSER's appendix D lists them.
@@ -99,28 +99,14 @@ def test_a_triple_that_breaks_the_schema_is_listed_with_the_reason():
     ]
 
 
-def line(**changed):
-    return {"head": "User", "relation": "ate", "inverse": "eaten-by", "tail": "Dish",
-            "from": "interactions"} | changed  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ([line(colour="red")], r"unknown keys \['colour'\]"),
-        ([line(relation=None)], r"lacks \['relation'\]"),
-        ([line(**{"from": "dreams"})], "from: dreams is unknown.*one of interactions"),
-        ([line(**{"as": "poem"})], "as: poem is unknown.*one of month"),
-        ([line(**{"from": "items"})], "needs a column"),
-        ([line(), line(tail="Drink", inverse="drunk-by")], "ate leads from User to two types"),
-        ([line(tail="Drink")], "no relation has the item type Dish"),
-    ],
-)
-def test_a_wrong_line_of_a_schema_is_refused_naming_it(lines, message):
-    with pytest.raises(ConfigError, match=message):
-        parse_schema("food", {"item": "Dish", "relations": lines})
-
-
-def test_price_bounds_must_ascend():
-    with pytest.raises(ConfigError, match="must ascend"):
-        parse_schema("food", {"item": "Dish", "relations": [line()], "price_bounds": [5, 5]})
+@pytest.mark.parametrize("domain", domains())
+def test_lines_of_a_schema_name_what_the_builder_has(domain):
+    schema = load_schema(domain)
+    origins = {"interactions", "ratings", "sentiments", "items", "users", "user_tags"}
+    assert {edge.origin for edge in schema.edges} <= origins
+    assert {edge.form for edge in schema.edges} <= {"text", "year", "month", "price"}
+    assert all(edge.column for edge in schema.edges if edge.origin in ("items", "users"))
+    assert schema.item_type in schema.node_types
+    assert list(schema.price_bounds) == sorted(set(schema.price_bounds))
+    starts = [(kind, relation) for kind, relation, _ in schema.signatures]
+    assert len({*starts}) == len(starts)

@@ -100,10 +100,10 @@ def ratings(folder: Path) -> None:
     (folder / "ratings.csv").write_text("\n".join([*lines, "8e7cebf9, 999999, 3.0, 2001"]) + "\n")
 
 
-def test_traits_are_read_on_zero_to_one_and_ids_once(tmp_path: Path) -> None:
-    found = read_personality(write(tmp_path))
-    assert (found.rows, found.repeated) == (4, 1)
-    rows = {r["user_id"]: r for r in found.traits.to_dicts()}
+def test_traits_are_read_on_zero_to_one(tmp_path: Path) -> None:
+    answered = read_personality(write(tmp_path))
+    assert answered.height == 4
+    rows = {r["user_id"]: r for r in reversed(answered.to_dicts())}
     assert rows["8e7cebf9"]["openness"] == pytest.approx(4 / 6)
     assert rows["77c7d756"]["openness"] == 1.0
     # Emotional stability 6 of 7 is a neuroticism of 1/6.
@@ -115,16 +115,16 @@ def test_the_constant_median_stands_beside_a_model(tmp_path: Path) -> None:
     ratings(tmp_path)
     settings = MatchingSettings(users=3, candidates=1, items=4, subsets=1, subset_size=2, others=2)
     items = small_world()["items"]
-    _, rows = personality_report(path, items, ModelMatcher(ScriptedEngine(), settings), settings)
-    assert [r.predictor for r in rows] == ["model", "median"]
-    assert {r.users for r in rows} == {3}
-    median = rows[1].errors
-    assert median is not None
+    report = personality_report(path, items, ModelMatcher(ScriptedEngine(), settings), settings)
+    assert (report["people"], report["repeated"]) == (3, 1)
+    model, constant = report["rows"]
+    assert (model["predictor"], constant["predictor"]) == ("model", "median")
+    assert (model["users"], constant["users"]) == (3, 3)
+    median = constant["errors"]
     # Openness 4/6, 1 and 1/2: distances from 4/6 are 0, 1/3 and 1/6.
-    assert median["openness"].value == pytest.approx((0 + 1 / 3 + 1 / 6) / 3)
+    assert median["openness"]["value"] == pytest.approx((0 + 1 / 3 + 1 / 6) / 3)
     assert set(median) == {*BIG_FIVE, "mean"}
-    assert rows[0].errors is not None
-    assert 0 <= rows[0].errors["mean"].value <= 1
+    assert 0 <= model["errors"]["mean"]["value"] <= 1
 
 
 def test_broken_personality_files_are_named(tmp_path: Path) -> None:

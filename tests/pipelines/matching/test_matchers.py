@@ -18,13 +18,12 @@ from pipelines.llm.engines.scripted import ScriptedEngine, draw_reply
 from pipelines.matching import (
     BIG_FIVE,
     History,
-    Matcher,
     ModelMatcher,
     StatisticalMatcher,
     match_users,
     open_matcher,
 )
-from pipelines.matching.testing import MatcherContract, small_world
+from pipelines.matching.testing import SETTINGS, check_matcher, small_world
 
 FOREIGN = '''
 from pipelines.matching import StatisticalMatcher
@@ -37,28 +36,23 @@ class Mine(StatisticalMatcher):
 '''
 
 
-class TestStatistical(MatcherContract):
-    def make(self, settings: MatchingSettings) -> Matcher:
-        return open_matcher(Settings(matching=settings), "statistical")
+@pytest.mark.parametrize("name", ["statistical", "model"])
+def test_registered_matchers_keep_the_contract(name: str) -> None:
+    check_matcher(
+        lambda settings: open_matcher(
+            Settings(matching=settings, engine={"kind": "scripted"}), name
+        )
+    )
 
 
-class TestScripted(MatcherContract):
-    def make(self, settings: MatchingSettings) -> Matcher:
-        return open_matcher(Settings(matching=settings, engine={"kind": "scripted"}), "model")
-
-
-class TestForeignFile(MatcherContract):
-    @pytest.fixture(autouse=True)
-    def _file(self, tmp_path: Path) -> None:
-        self.path = tmp_path / "mine.py"
-        self.path.write_text(FOREIGN)
-
-    def make(self, settings: MatchingSettings) -> Matcher:
-        return open_matcher(Settings(matching=settings), f"{self.path}:Mine")
+def test_matcher_of_a_file_keeps_the_contract(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(FOREIGN)
+    check_matcher(lambda settings: open_matcher(Settings(matching=settings), f"{path}:Mine"))
 
 
 def scripted(history, world, rule=None, *, store=None, **changes):
-    settings = MatcherContract.settings.model_copy(update=changes)
+    settings = SETTINGS.model_copy(update=changes)
     matcher = ModelMatcher(ScriptedEngine(rule), settings, store=store)
     return match_users(history, world["training_traits"], matcher, settings), matcher
 
@@ -126,7 +120,7 @@ def test_a_failed_rating_is_no_rating(history, world) -> None:
             raise AnswerError("no answer")
         return draw_reply(request)
 
-    settings = MatcherContract.settings
+    settings = SETTINGS
     matcher = ModelMatcher(
         ScriptedEngine(rule), settings, serving=ServingSettings(error_budget=1.0)
     )
@@ -159,7 +153,7 @@ def test_a_plug_in_with_too_few_candidates_is_named(history, world) -> None:
         def candidates(self, users, lists, tastes, count):
             return super().candidates(users, lists, tastes, count).head(1)
 
-    settings = MatcherContract.settings
+    settings = SETTINGS
     with pytest.raises(
         ContractError, match=r"1 candidates and 6 summaries for 6 users: matcher lazy"
     ):
@@ -175,8 +169,8 @@ def test_attributes_are_fitted_on_other_people_only() -> None:
     changed = {name: values.copy() for name, values in history.stated.items()}
     for values in changed.values():
         values[4] = 6
-    one = StatisticalMatcher(MatcherContract.settings).fit(history)
-    other = StatisticalMatcher(MatcherContract.settings).fit(replace(history, stated=changed))
+    one = StatisticalMatcher(SETTINGS).fit(history)
+    other = StatisticalMatcher(SETTINGS).fit(replace(history, stated=changed))
     before, after = (m.posterior(users, lists) for m in (one, other))
     for name in before:
         assert before[name].tolist() == after[name].tolist()

@@ -20,7 +20,6 @@ from pipelines.llm.engines.scripted import ScriptedEngine, draw_reply
 from pipelines.llm.grammars import DOMAINS, TextLimits, Vocabulary
 from pipelines.personas import (
     ModelWriter,
-    Writer,
     generate,
     generate_batches,
     genre_phrase,
@@ -29,7 +28,7 @@ from pipelines.personas import (
     sample_attributes,
 )
 from pipelines.personas._gates import FAULTS, TextGates
-from pipelines.personas.testing import WriterContract
+from pipelines.personas.testing import check_writer
 from pipelines.prompts import persona_prompt_digest
 
 SHORT = TextLimits((1, 1), (10, 40))
@@ -51,43 +50,17 @@ def writer(engine: Engine, chosen: PersonaSettings, **fields: Any) -> ModelWrite
     return ModelWriter(engine, chosen, limits=SHORT, **fields)
 
 
-class TestAScriptedModelAsWriter(WriterContract):
-    """Replies drawn at random from the grammar."""
-
-    size = 12
-
-    def make(self) -> Writer:
-        return writer(scripted(), settings())
-
-
-class TestAPlanWithBlanks(WriterContract):
-    """Blanks filled at random."""
-
-    size = 12
-
-    def make(self) -> Writer:
-        return writer(scripted(), settings(style="slots"))
+@pytest.mark.parametrize("style", ["free", "slots"])
+def test_scripted_model_keeps_the_contract_of_writers(style: str) -> None:
+    check_writer(writer(scripted(), settings(style=style)), size=12)
 
 
 @pytest.mark.pipeline
-class TestATinyModelAsWriter(WriterContract):
-    """Replies of a real model, which knows nothing."""
-
-    size = 3
-    _made: Writer | None = None
-
-    @pytest.fixture(autouse=True)
-    def _load(self, tiny_model: Path) -> None:
-        if type(self)._made is None:
-            chosen = Settings(engine={"kind": "transformers", "model": str(tiny_model)})
-            engine = load_engine(chosen.engine, chosen.serving)
-            type(self)._made = ModelWriter(
-                engine, settings(), limits=SHORT, tokenizer=str(tiny_model)
-            )
-
-    def make(self) -> Writer:
-        assert self._made is not None
-        return self._made
+def test_tiny_model_keeps_the_contract_of_writers(tiny_model: Path) -> None:
+    chosen = Settings(engine={"kind": "transformers", "model": str(tiny_model)})
+    engine = load_engine(chosen.engine, chosen.serving)
+    model = ModelWriter(engine, settings(), limits=SHORT, tokenizer=str(tiny_model))
+    check_writer(model, size=3)
 
 
 def test_a_model_that_decides_on_genres_fills_the_columns() -> None:

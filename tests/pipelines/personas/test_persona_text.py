@@ -1,7 +1,6 @@
 """The statistical writer: agreement with the fields, grammar, variety."""
 
 import re
-from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -12,13 +11,12 @@ from pipelines.config import PersonaSettings
 from pipelines.errors import ConfigError
 from pipelines.personas import (
     StatisticalWriter,
-    Writer,
     generate,
     genre_phrase,
     load_lists,
     sample_attributes,
 )
-from pipelines.personas.testing import WriterContract
+from pipelines.personas.testing import check_writer
 from pipelines.prompts import DOMAIN_WORDS
 
 DOMAINS = ("movies", "books", "games", "products")
@@ -29,11 +27,8 @@ def cohort(request) -> pl.DataFrame:
     return generate(PersonaSettings(count=3_000, min_age=4), cohort=request.param)
 
 
-class TestStatisticalWriter(WriterContract):
-    size: ClassVar[int] = 300
-
-    def make(self) -> Writer:
-        return StatisticalWriter()
+def test_statistical_writer_keeps_the_contract():
+    check_writer(StatisticalWriter(), size=300)
 
 
 def test_rows_say_that_no_model_wrote_them(cohort):
