@@ -83,7 +83,7 @@ def test_no_parameter_is_refused(engine: OpenAIEngine) -> None:
     assert facts["probes"]["top_logprobs (chat)"].startswith("honoured")
     assert "from the 100 most probable tokens" in facts["distributions"]
     assert facts["probes"]["seed"] == "repeats"
-    assert facts["probes"]["json_pattern"] == "honoured"
+    assert facts["probes"]["json_schema"] == "honoured"
 
 
 def test_every_pair_has_probabilities_that_sum_to_one(engine: OpenAIEngine) -> None:

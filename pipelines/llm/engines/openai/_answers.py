@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from pipelines.errors import AnswerError
 from pipelines.llm.engines._protocol import (
@@ -23,9 +21,7 @@ from pipelines.llm.engines._protocol import (
 )
 from pipelines.llm.engines.choices import OptionTree, check_logprobs
 from pipelines.llm.engines.constraints import obeys
-from pipelines.llm.engines.openai._capabilities import Capabilities
-from pipelines.llm.engines.openai._client import gather
-from pipelines.llm.engines.openai._encoding import drawn_seed
+from pipelines.llm.engines.openai._client import gather, quote
 from pipelines.llm.engines.openai._forms import (
     form_format,
     form_messages,
@@ -33,14 +29,12 @@ from pipelines.llm.engines.openai._forms import (
     json_part,
     read_form,
 )
-from pipelines.llm.engines.openai._limits import Usage
-from pipelines.llm.engines.openai._replies import Completion, Failure, Reply
+from pipelines.llm.engines.openai._replies import Completion, Failure, Reply, Usage
+from pipelines.llm.engines.openai._server import Server, drawn_seed
 from pipelines.statuses import Status
 
 #: Most tokens that a server gives the log-probabilities of in one request (vLLM's limit).
 MAX_IDS = 128
-#: Most prompts in one request.
-MAX_PROMPTS = 128
 #: Largest share of the options' probability that a list of ranks may leave open: an option below
 #: the last rank then counts as 0; with more the answer is not used.
 MAX_UNSEEN = 0.01
@@ -51,52 +45,51 @@ _LISTED = "the server's list of probable tokens"
 _AROUND = 16
 _IMPOSSIBLE = "the server's log-probabilities are invalid"
 _KINDS: dict[type, str] = {JsonSchema: "json", Regex: "regex", GrammarConstraint: "grammar"}
-
-Ids = tuple[int, ...]
-T = TypeVar("T")
 _NO_USAGE = Usage()
 
+Ids = tuple[int, ...]
 
-async def answer(can: Capabilities, requests: Sequence[Request]) -> list[Answer]:
+
+async def answer(server: Server, requests: Sequence[Request]) -> list[Answer]:
     """One answer per request; those that go as token ids share constraint, sampling and seed."""
     first = requests[0]
     options = _options(first)
-    if can.max_options is not None and len(options) > can.max_options:
-        reason = can.reason or f"the server lists {can.ranks} probable tokens"
+    if server.max_options is not None and len(options) > server.max_options:
+        reason = server.reason or f"the server lists {server.ranks} probable tokens"
         detail = (
             f"no distribution over {len(options)} answers ({reason}); "
             "set engine.draws to estimate it from sampled answers"
         )
         return [_ended(request, "invalid", detail) for request in requests]
-    if not can.takes_ids(first):
-        return await gather([_at_chat(can, request) for request in requests])
-    prompts = await gather([_prompt(can, request) for request in requests])
+    if not server.takes_ids(first):
+        return await gather([_at_chat(server, request) for request in requests])
+    prompts = await gather([_prompt(server, request) for request in requests])
     pairs = list(zip(requests, prompts, strict=True))
     rows = [(request, ids) for request, ids in pairs if not isinstance(ids, Failure)]
     answers = [_failed(request, fault) for request, fault in pairs if isinstance(fault, Failure)]
     if rows:
-        answers += await (_score_by_ids(can, rows) if options else _write_by_ids(can, rows))
+        answers += await (_score_by_ids(server, rows) if options else _write_by_ids(server, rows))
     return answers
 
 
 # Token ids -----------------------------------------------------------------------------------
 
 
-async def _prompt(can: Capabilities, request: Request) -> Ids | Failure:
-    assert can.tokens is not None
-    ids = request.tokens or await can.tokens.render(request.messages)
+async def _prompt(server: Server, request: Request) -> Ids | Failure:
+    assert server.tokens is not None
+    ids = request.tokens or await server.tokens.render(request.messages)
     if isinstance(ids, Failure):
         return ids
-    if can.context is None or len(ids) < can.context:
+    if server.context is None or len(ids) < server.context:
         return tuple(ids)
-    detail = f"the prompt of {len(ids)} tokens is longer than the context of {can.context}"
+    detail = f"the prompt of {len(ids)} tokens is longer than the context of {server.context}"
     return Failure("invalid", detail)
 
 
-async def _score_by_ids(can: Capabilities, rows: Sequence[tuple[Request, Ids]]) -> list[Answer]:
+async def _score_by_ids(server: Server, rows: Sequence[tuple[Request, Ids]]) -> list[Answer]:
     """Ask for the log-probabilities of exactly the options' tokens, at every node of their tree."""
-    assert can.tokens is not None
-    spelled = await can.tokens.spell(_options(rows[0][0]))
+    assert server.tokens is not None
+    spelled = await server.tokens.spell(_options(rows[0][0]))
     if isinstance(spelled, Failure):
         return [_failed(request, spelled) for request, _ in rows]
     try:
@@ -104,65 +97,59 @@ async def _score_by_ids(can: Capabilities, rows: Sequence[tuple[Request, Ids]]) 
     except ValueError as error:
         detail = f"the model's tokenizer can't tell the options apart: {error}"
         return [_ended(request, "invalid", detail) for request, _ in rows]
-    token_ids = sorted({t for step in tree.steps for t in step})
-    parts: list[tuple[Sequence[int], Sequence[int]]] = [(range(len(tree.nodes)), token_ids)]
-    if len(token_ids) > MAX_IDS:
-        parts = [([n], ids) for n, step in enumerate(tree.steps) for ids in _cut(step, MAX_IDS)]
-    # Of each HTTP request: the tokens, and row and node of each prompt.
-    sent = [
-        (ids, places)
-        for nodes, ids in parts
-        for places in _cut(list(itertools.product(range(len(rows)), nodes)), MAX_PROMPTS)
+    parts = [
+        (node, step[at : at + MAX_IDS])
+        for node, step in enumerate(tree.steps)
+        for at in range(0, len(step), MAX_IDS)
     ]
     replies = await gather(
         [
-            can.token_logprobs([(*rows[row][1], *tree.nodes[node]) for row, node in places], ids)
-            for ids, places in sent
+            server.token_logprobs([(*prompt, *tree.nodes[node]) for _, prompt in rows], ids)
+            for node, ids in parts
         ]
     )
-    at_nodes: list[list[tuple[int, Sequence[int], Reply]]] = [[] for _ in rows]
-    for (ids, places), answered in zip(sent, replies, strict=True):
-        for (row, node), reply in zip(places, answered, strict=True):
-            at_nodes[row].append((node, ids, reply))
-    return [_by_tree(row[0], tree, read) for row, read in zip(rows, at_nodes, strict=True)]
+    by_row = zip(*replies, strict=True)
+    return [
+        _by_tree(request, tree, parts, row) for (request, _), row in zip(rows, by_row, strict=True)
+    ]
 
 
 def _by_tree(
-    request: Request, tree: OptionTree, read: Sequence[tuple[int, Sequence[int], Reply]]
+    request: Request,
+    tree: OptionTree,
+    parts: Sequence[tuple[int, Ids]],
+    replies: Sequence[Reply],
 ) -> Answer:
     """The answer to a request that the completions at the tree's nodes make."""
     logprobs: list[dict[int, float]] = [{} for _ in tree.nodes]
     usage = Usage()
-    for node, ids, reply in read:
+    for (node, ids), reply in zip(parts, replies, strict=True):
         if isinstance(reply, Failure):
             return _failed(request, reply)
-        by_name = {f"token_id:{t}": t for t in ids}
-        logprobs[node] |= {by_name[n]: v for n, v in reply.logprobs.items() if n in by_name}
         usage += reply.usage
-    if any(t not in logprobs[n] for n, step in enumerate(tree.steps) for t in step):
-        detail = "the server omitted requested probabilities"
-        return _ended(request, "engine_error", detail)
+        for token in ids:
+            if (value := reply.logprobs.get(f"token_id:{token}")) is None:
+                return _ended(request, "engine_error", "the server omitted requested probabilities")
+            logprobs[node][token] = value
     try:
-        for values in logprobs:
-            check_logprobs(values.values())
         shares, mass = tree.distribution(logprobs)
     except AnswerError as error:
         return _ended(request, "invalid", f"{_IMPOSSIBLE}: {error}", usage)
     return _chosen(request, [float(s) for s in shares], mass, usage)
 
 
-async def _write_by_ids(can: Capabilities, rows: Sequence[tuple[Request, Ids]]) -> list[Answer]:
+async def _write_by_ids(server: Server, rows: Sequence[tuple[Request, Ids]]) -> list[Answer]:
     first = rows[0][0]
     seed = drawn_seed(first.seed, first.replicate)
-    fields, limit = can.fields(first.sampling, seed, chat=False)
-    fields |= can.constraint_fields(first.constraint)
+    fields, limit = server.fields(first.sampling, seed, chat=False)
+    fields |= server.constraint_fields(first.constraint)
     by_limit: dict[int, list[tuple[Request, Ids]]] = {}
     for row in rows:
         # The context may have room for a shorter answer only.
-        room = limit if can.context is None else can.context - len(row[1])
-        by_limit.setdefault(max(1, min(limit, room)), []).append(row)
+        room = limit if server.context is None else server.context - len(row[1])
+        by_limit.setdefault(min(limit, room), []).append(row)
     parts = [
-        can.client.complete([ids for _, ids in part], fields | {"max_tokens": limit}, limit)
+        server.client.complete([ids for _, ids in part], fields | {"max_tokens": limit}, limit)
         for limit, part in by_limit.items()
     ]
     return [
@@ -172,48 +159,44 @@ async def _write_by_ids(can: Capabilities, rows: Sequence[tuple[Request, Ids]]) 
     ]
 
 
-def _cut(items: Sequence[T], size: int) -> list[Sequence[T]]:
-    return [items[at : at + size] for at in range(0, len(items), size)]
-
-
 # The chat endpoint ---------------------------------------------------------------------------
 
 
-async def _at_chat(can: Capabilities, request: Request) -> Answer:
+async def _at_chat(server: Server, request: Request) -> Answer:
     options = _options(request)
-    images = any(message.images for message in request.messages)
     fault = ""
     if request.tokens:
         fault = "the server does not accept token ids"
     elif request.messages[-1].role == "assistant":
         fault = "the server's chat endpoint can't continue a partial answer"
-    elif options and images:
+    elif options and any(message.images for message in request.messages):
         fault = "the engine reads no distribution over options about an image"
     if fault:
         return _ended(request, "invalid", fault)
     if not options:
-        return _text(request, await _write(can, request))
-    if can.reading == "draws" or len(options) > can.ranks:
-        return await _estimate(can, request)
-    answered = _by_list(request, await can.listed(request.messages))
-    if can.draws and answered.detail.startswith(_LISTED):
-        return await _estimate(can, request)
+        return _text(request, await _write(server, request))
+    if server.reading == "draws" or len(options) > server.ranks:
+        return await _estimate(server, request)
+    answered = _by_list(request, await server.listed(request.messages))
+    if server.draws and answered.detail.startswith(_LISTED):
+        return await _estimate(server, request)
     return answered
 
 
-async def _write(can: Capabilities, request: Request) -> Reply:
+async def _write(server: Server, request: Request) -> Reply:
     """Ask for a text, or for the fields of a grammar that the server does not take."""
-    constraint, messages, room = request.constraint, request.messages, 0
-    extra, style = can.constraint_fields(constraint), can.style
-    form = can.form(constraint)
+    messages, room, patterns = request.messages, 0, False
+    extra = server.constraint_fields(request.constraint)
+    form = server.form(request.constraint)
     if form is not None:
-        messages = form_messages(messages, style, form)
-        room, extra = form_room(form), form_format(style, form)
+        patterns = server.patterns and server.style == "json_schema"
+        messages = form_messages(messages, server.style, form)
+        room, extra = form_room(form), form_format(server.style, form, patterns=patterns)
     seed = drawn_seed(request.seed, request.replicate)
-    fields, limit = can.fields(request.sampling, seed, chat=True, room=room)
-    reply = await can.client.chat(messages, fields | extra, limit)
-    if can.note_thoughts(reply) or (form and can.note_pattern(reply, style)):
-        return await _write(can, request)
+    fields, limit = server.fields(request.sampling, seed, chat=True, room=room)
+    reply = await server.client.chat(messages, fields | extra, limit)
+    if server.note_reply(reply, patterns=patterns):
+        return await _write(server, request)
     if form is not None and isinstance(reply, Completion) and reply.text:
         filled = read_form(form, reply.text)
         if filled is not None and obeys(form, filled):
@@ -260,7 +243,7 @@ def _may_be(option: str, seen: Mapping[str, float]) -> float:
     return begun + (min(min(chances), max(0.0, 1.0 - sum(chances))) if chances else 1.0)
 
 
-async def _estimate(can: Capabilities, request: Request) -> Answer:
+async def _estimate(server: Server, request: Request) -> Answer:
     """Draw answers and count them.
 
     A draw that is empty, cut, refused or none of the options is lost; the others count.
@@ -269,15 +252,15 @@ async def _estimate(can: Capabilities, request: Request) -> Answer:
     longest = max(len(option.encode()) for option in options) + _AROUND
     seed = drawn_seed(request.seed, request.replicate)
     free = replace(request, constraint=None, sampling=Sampling(max_tokens=longest))
-    drawn = [replace(free, seed=seed + n) for n in range(can.draws)]
-    replies = await gather([_write(can, draw) for draw in drawn])
-    answers = [_text(draw, reply) for draw, reply in zip(drawn, replies, strict=True)]
+    drawn = [replace(free, seed=seed + n) for n in range(server.draws)]
+    replies = await gather([_write(server, draw) for draw in drawn])
     usage = Usage()
-    for reply, drawing in zip(replies, answers, strict=True):
+    for reply in replies:
         if isinstance(reply, Completion):
             usage += reply.usage
-        elif drawing.status == "engine_error":
+        elif reply.status == "engine_error":
             return _failed(request, reply)
+    answers = [_text(draw, reply) for draw, reply in zip(drawn, replies, strict=True)]
     counts = [0] * len(options)
     for drawing in answers:
         option = _option_of(drawing.text or "", options)
@@ -286,8 +269,8 @@ async def _estimate(can: Capabilities, request: Request) -> Answer:
     total = sum(counts)
     if total == 0:
         text = answers[0].text
-        why = can.client.address.quote(text) if text else answers[0].detail or "no text"
-        detail = f"none of {can.draws} answers drawn is one of the options; the first: {why}"
+        why = quote(text) if text else answers[0].detail or "no text"
+        detail = f"none of {server.draws} answers drawn is one of the options; the first: {why}"
         refused = all(a.status == "refused" for a in answers)
         return _ended(request, "refused" if refused else "invalid", detail, usage)
     detail = f"an estimate: shares among {total} answers drawn"
@@ -327,7 +310,7 @@ def _text(request: Request, reply: Reply) -> Answer:
     status: Status = "ok"
     cut = [text.index(s) for s in request.sampling.stop if s in text] if text else []
     if reply.refusal:
-        status, text, detail = "refused", None, _line(reply.refusal)
+        status, text, detail = "refused", None, quote(reply.refusal)
     elif reply.finish == "length" and not cut:
         detail = "" if text or not reply.thought else "the thought used up the limit of the answer"
         status, text = "truncated", text or ""
@@ -338,10 +321,8 @@ def _text(request: Request, reply: Reply) -> Answer:
         text = _in_style(constraint, given)
         if text is None:
             kind = _KINDS.get(type(constraint), "")
-            status, detail = (
-                "invalid",
-                f"the reply breaks its constraint ({kind}): {_line(given)!r}",
-            )
+            status = "invalid"
+            detail = f"the reply breaks its constraint ({kind}): {quote(given)!r}"
     return replace(
         _ended(request, status, detail, reply.usage), text=text, finish_reason=reply.finish
     )
@@ -360,16 +341,13 @@ def _in_style(constraint: Constraint | None, text: str) -> str | None:
     return again if obeys(constraint, again) else None
 
 
-def _line(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= 120 else text[:120] + " ..."
-
-
 def _failed(request: Request, failure: Failure) -> Answer:
     return Answer(request, failure.status, detail=failure.detail)
 
 
 def _ended(request: Request, status: Status, detail: str, usage: Usage = _NO_USAGE) -> Answer:
+    """An answer without a text; its detail ends with the models that answered."""
+    origin = "served by " + ", ".join(usage.served_by) if usage.served_by else ""
     return Answer(
         request,
         status,
@@ -377,7 +355,7 @@ def _ended(request: Request, status: Status, detail: str, usage: Usage = _NO_USA
         completion_tokens=usage.completion,
         cached_tokens=usage.cached,
         latency=usage.seconds,
-        detail=usage.describe(detail),
+        detail="; ".join(filter(None, (detail, origin))),
     )
 
 

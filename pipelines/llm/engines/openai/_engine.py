@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 from collections.abc import Iterable, Iterator
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import Any
 
@@ -16,10 +16,8 @@ from pipelines.errors import ConfigError, EngineError
 from pipelines.llm.engines._protocol import Answer, Choice, EngineIdentity, Request
 from pipelines.llm.engines.constraints import request_fault
 from pipelines.llm.engines.openai._answers import answer
-from pipelines.llm.engines.openai._capabilities import Capabilities
-from pipelines.llm.engines.openai._client import NOT_ASKED, Client, open_address
-from pipelines.llm.engines.openai._encoding import drawn_seed
-from pipelines.llm.engines.openai._limits import Budget, is_over_budget
+from pipelines.llm.engines.openai._client import NOT_ASKED, Client
+from pipelines.llm.engines.openai._server import Server, drawn_seed
 
 _log = logging.getLogger("pipelines.llm.engines.openai")
 
@@ -59,38 +57,36 @@ class OpenAIEngine:
                 "the openai engine needs a model", hint="set engine.model to its name there"
             )
         self._engine, self._serving = engine, serving
-        self._address = open_address(serving)
-        self._budget = Budget(serving)
-        self._flying: set[Future[_Done]] = set()
         self._closed = False
         with ExitStack() as opened:
             # An event loop in a daemon thread: the methods of an engine are plain calls.
             self._portal = opened.enter_context(start_blocking_portal(name="understudy-openai"))
-            self._client, self._can = self._portal.call(self._connect, pause)
+            self._server = self._portal.call(self._connect, pause)
             self._opened = opened.pop_all()
-        exact = self._can.reading == "token_ids"
+        server = self._server
         _log.log(
-            logging.INFO if exact else logging.WARNING,
-            "%s at %s (%s %s): distributions of choices: %s",
-            self._client.model,
-            self._address.api,
-            self._can.server,
-            self._can.version or "of unknown version",
-            self._can.distributions,
+            logging.INFO if server.reading == "token_ids" else logging.WARNING,
+            "%s at %s (%s %s): distributions of choices: %s; constraints: %s",
+            server.client.model,
+            server.client.address,
+            server.kind,
+            server.version or "of unknown version",
+            server.distributions,
+            server.constraints,
         )
-        for name, outcome in sorted(self._can.probed.items()):
+        for name, outcome in sorted(server.probed.items()):
             _log.info("probe %s: %s", name, outcome)
 
-    async def _connect(self, pause: float) -> tuple[Client, Capabilities]:
+    async def _connect(self, pause: float) -> Server:
         exact = self._engine.require_model == "exact"
-        client = Client(self._address, self._serving, self._budget, pause=pause, exact=exact)
-        capabilities = Capabilities(client, self._engine, self._serving)
+        client = Client(self._serving, pause=pause, exact=exact)
+        server = Server(client, self._engine, self._serving)
         try:
-            await capabilities.probe()
+            await server.probe()
         except BaseException:
             await client.close()
             raise
-        return client, capabilities
+        return server
 
     @classmethod
     def open(cls, engine: EngineSettings, serving: ServingSettings) -> OpenAIEngine:
@@ -98,18 +94,18 @@ class OpenAIEngine:
         return cls(engine, serving)
 
     def __repr__(self) -> str:
-        return f"OpenAIEngine({self._client.model!r} at {self._address.api!r})"
+        return f"OpenAIEngine({self._server.client.model!r} at {self._server.client.address!r})"
 
     @property
     def identity(self) -> EngineIdentity:
         """Model, server and version, and how choices are read; not where the server is."""
-        can, model = self._can, self._engine.model
-        estimate = f"draws {can.draws}"
+        server, model = self._server, self._engine.model
+        estimate = f"draws {server.draws}"
         reading = {
-            "ranks": f"ranks {can.ranks}" + (f", else {estimate}" if can.draws else ""),
+            "ranks": f"ranks {server.ranks}" + (f", else {estimate}" if server.draws else ""),
             "draws": estimate,
-        }.get(can.reading, can.reading)
-        version = " ".join(filter(None, (can.server, can.version)))
+        }.get(server.reading, server.reading)
+        version = " ".join(filter(None, (server.kind, server.version)))
         if model.startswith(("/", ".", "~")):
             model = model.rstrip("/").rsplit("/", 1)[-1]
         return EngineIdentity(
@@ -117,37 +113,32 @@ class OpenAIEngine:
             engine_version=f"{version}; choices by {reading}",
             model=model,
             revision=self._engine.revision,
-            tokenizer=can.tokens.digest if can.tokens else "",
+            tokenizer=server.tokens.digest if server.tokens else "",
             dtype="" if self._engine.dtype == "auto" else self._engine.dtype,
             quantisation=self._engine.quantisation,
         )
 
     def metadata(self) -> dict[str, Any]:
         """Server, what it honours, what was spent; JSON-ready, without secrets."""
-        client, semaphore = self._client, self._client.semaphore
+        client = self._server.client
         return {
             "device": "remote",
-            "base_url": self._address.api,
+            "base_url": client.address,
             "window": self._serving.window,
-            "concurrency": {
-                "limit": semaphore.limit,
-                "most": semaphore.max_slots,
-                "cuts": semaphore.cuts,
-            },
+            "concurrency": {"limit": client.limiter.limit, "cuts": client.limiter.cuts},
             "http_requests": client.sent,
             "retries": client.retried,
-            "paused_seconds": round(semaphore.paused, 3),
-            "spent": self._budget.metadata(),
-            **self._can.metadata(),
+            "paused_seconds": round(client.limiter.paused, 3),
+            "spent": client.budget.metadata(),
+            **self._server.metadata(),
         }
 
     def close(self) -> None:
         """Cancel what is in flight and close the connections."""
         if not self._closed:
             self._closed = True
-            for future in tuple(self._flying):
-                future.cancel()
-            self._portal.call(self._client.close)
+            self._portal.call(self._server.client.close)
+            self._portal.call(self._portal.stop, True)
             self._opened.close()
 
     def __enter__(self) -> OpenAIEngine:
@@ -183,18 +174,14 @@ class OpenAIEngine:
                     raise _closed()
                 future = self._portal.start_task_soon(self._serve, [*batch])
                 flying.add(future)
-                self._flying.add(future)
-                future.add_done_callback(self._flying.discard)
                 future.add_done_callback(done.put)
                 batch.clear()
 
         def receive() -> _Done:
             future = done.get()
             flying.discard(future)
-            try:
-                return future.result()
-            except CancelledError:
-                return [], _closed()
+            answers, error = ([], None) if future.cancelled() else future.result()
+            return answers, _closed() if self._closed else error
 
         try:
             while more or held:
@@ -208,11 +195,9 @@ class OpenAIEngine:
                         continue
                     held += 1
                     before, key = key, self._batch_key(request)
-                    if key is None or key != before:
+                    if key is None or key != before or len(batch) >= BATCH:
                         send()
                     batch.append(request)
-                    if len(batch) >= BATCH:
-                        send()
                     if done.empty():
                         continue
                 elif not more or not flying:
@@ -222,7 +207,8 @@ class OpenAIEngine:
                 yield from answers
                 if error is not None:
                     # If only the budget is spent, requests in flight are still answered.
-                    while flying and (is_over_budget(error) or not done.empty()):
+                    over_budget = error is self._server.client.over_budget
+                    while flying and (over_budget or not done.empty()):
                         yield from receive()[0]
                     raise error
         finally:
@@ -232,7 +218,7 @@ class OpenAIEngine:
     def _batch_key(self, request: Request) -> Any:
         """Properties that requests of one HTTP request have in common; None: nothing can."""
         sampling, constraint = request.sampling, request.constraint
-        if not self._can.takes_ids(request):
+        if not self._server.takes_ids(request):
             return None
         if isinstance(constraint, Choice):
             return ("choice", request.group, constraint)
@@ -244,11 +230,12 @@ class OpenAIEngine:
     async def _serve(self, requests: list[Request]) -> _Done:
         """Answer a batch, in the thread of the event loop."""
         try:
-            answers = await answer(self._can, requests)
+            answers = await answer(self._server, requests)
         except Exception as error:  # noqa: BLE001 (the caller's thread raises it)
             return [], error
         answered = [a for a in answers if a.detail != NOT_ASKED.detail]
-        return answered, self._client.spent if len(answered) < len(answers) else None
+        over = self._server.client.over_budget if len(answered) < len(answers) else None
+        return answered, over
 
 
 def _closed() -> EngineError:

@@ -16,9 +16,8 @@ from typing import Any, Literal
 
 from pipelines.llm.engines._protocol import FormField, GrammarConstraint, Message
 
-#: How fields are asked for. ``json_pattern``: a schema with their patterns; ``lines``:
-#: ``name: text``.
-FormStyle = Literal["json_pattern", "json_schema", "json_object", "lines"]
+#: How fields are asked for. ``lines``: ``name: text``.
+FormStyle = Literal["json_schema", "json_object", "lines"]
 
 JSON_MODE: dict[str, Any] = {"response_format": {"type": "json_object"}}
 #: Tokens of a reply beside its fields: for the reply, and for each name.
@@ -34,24 +33,16 @@ def json_format(schema: dict[str, Any]) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": named}}
 
 
-def form_fields(constraint: GrammarConstraint) -> list[FormField]:
-    """The fields of a form, in order."""
-    return [part for part in constraint.form if isinstance(part, FormField)]
-
-
-def form_room(constraint: GrammarConstraint) -> int:
-    """Tokens of the longest reply beside those of its sentence (count)."""
-    return _FRAME + _NAMED * len(form_fields(constraint))
-
-
-def form_format(style: FormStyle, constraint: GrammarConstraint) -> dict[str, Any]:
-    """Fields of a request's body that ask for the style."""
-    if style in ("json_object", "lines"):
+def form_format(
+    style: FormStyle, constraint: GrammarConstraint, *, patterns: bool
+) -> dict[str, Any]:
+    """Fields of a request's body that ask for the style, with the fields' ``patterns`` or not."""
+    if style != "json_schema":
         return JSON_MODE if style == "json_object" else {}
     properties: dict[str, Any] = {}
-    for field in form_fields(constraint):
+    for field in _fields(constraint):
         rule: dict[str, Any] = {"enum": [*field.options]} if field.options else {}
-        if not field.options and style == "json_pattern":
+        if not field.options and patterns:
             # Converters of schemas know plain groups, and no escaped space.
             plain = field.pattern.replace("(?:", "(").replace("\\ ", " ")
             rule = {"pattern": f"^({plain})$"}
@@ -60,11 +51,20 @@ def form_format(style: FormStyle, constraint: GrammarConstraint) -> dict[str, An
     return json_format(schema | {"additionalProperties": False})
 
 
+def form_room(constraint: GrammarConstraint) -> int:
+    """Tokens of the longest reply beside those of its sentence (count)."""
+    return _FRAME + _NAMED * len(_fields(constraint))
+
+
+def _fields(constraint: GrammarConstraint) -> list[FormField]:
+    return [part for part in constraint.form if isinstance(part, FormField)]
+
+
 def form_messages(
     messages: Sequence[Message], style: FormStyle, constraint: GrammarConstraint
 ) -> tuple[Message, ...]:
     """The conversation with the form under its last message."""
-    fields = form_fields(constraint)
+    fields = _fields(constraint)
     shown = "".join(p if isinstance(p, str) else f"[{p.name}]" for p in constraint.form)
     lines = ["", "Write what goes into each pair of square brackets here:", shown, ""]
     if style == "lines":
@@ -97,7 +97,7 @@ def read_form(constraint: GrammarConstraint, reply: str) -> str | None:
     >>> read_form(constraint, "42") is None
     True
     """
-    fields = form_fields(constraint)
+    fields = _fields(constraint)
     values = _of_json(reply) or _of_lines(reply, fields)
     texts: list[str] = []
     for part in constraint.form:

@@ -3,46 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
+
+from anyio import CapacityLimiter
 
 from pipelines.config import ServingSettings
 from pipelines.errors import ConfigError, EngineError
+from pipelines.llm.engines.openai._replies import Usage
 from pipelines.retrying import backoff
 
-#: Beginning of the part of an answer's detail that names the model that answered.
-SERVED_BY = "served by "
 _MILLION = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens, longest latency (seconds) and answering models of one or several requests."""
-
-    prompt: int = 0
-    completion: int = 0
-    cached: int = 0
-    seconds: float = 0.0
-    served_by: tuple[str, ...] = ()
-
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.prompt + other.prompt,
-            self.completion + other.completion,
-            self.cached + other.cached,
-            max(self.seconds, other.seconds),
-            tuple(dict.fromkeys(self.served_by + other.served_by)),
-        )
-
-    def describe(self, detail: str = "") -> str:
-        """Return an answer's detail: a fault or note, if any, and who served it."""
-        origin = SERVED_BY + ", ".join(self.served_by) if self.served_by else ""
-        return "; ".join(filter(None, (detail, origin)))
 
 
 class Budget:
@@ -78,7 +51,9 @@ class Budget:
         Raises :class:`EngineError` if it would not fit even when nothing else is in flight.
         """
         reserved = self.reserved + bound
-        if self._fits(self.spent + reserved):
+        total = self.spent + reserved
+        fits = self._max_tokens is None or total.prompt + total.completion <= self._max_tokens
+        if fits and (self._max_cost is None or self._cost(total) <= self._max_cost):
             self.reserved = reserved
             return True
         if self.reserved != Usage():
@@ -90,7 +65,7 @@ class Budget:
             f"in and {bound.completion} out",
             where=", ".join(f"{name} {n:g}" for name, n in limits.items() if n is not None),
             hint="received answers are stored: raise the limit and run again to go on",
-            details={"over_budget": True, **self.metadata()},
+            details=self.metadata(),
         )
 
     def settle(self, bound: Usage, used: Usage | None) -> None:
@@ -113,50 +88,36 @@ class Budget:
     def _cost(self, usage: Usage) -> float:
         return (usage.prompt * self._prices[0] + usage.completion * self._prices[1]) / _MILLION
 
-    def _fits(self, usage: Usage) -> bool:
-        if self._max_tokens is not None and usage.prompt + usage.completion > self._max_tokens:
-            return False
-        return self._max_cost is None or self._cost(usage) <= self._max_cost
 
-
-def is_over_budget(error: BaseException | None) -> bool:
-    """True for the error of a spent budget (requests in flight may then finish)."""
-    return isinstance(error, EngineError) and bool(error.details.get("over_budget"))
-
-
-class HalvingSemaphore:
+class RateLimiter:
     """Slots for requests in flight, halved by a 429, and the cool-down that follows it.
 
     One slot comes back for as many answers as there are slots. Requests sent before the last
     halving only extend its cool-down, which is at most ``max_wait`` seconds; ``max_cooldowns`` in a
-    row without an answer end the run. Retries are served before new requests. To be used inside
-    one event loop.
+    row without an answer end the run. To be used inside one event loop.
     """
 
     def __init__(self, max_slots: int, *, max_wait: float, max_cooldowns: int, where: str) -> None:
-        self.max_slots = self.limit = max_slots
+        self.max_slots = max_slots
         self.cuts, self.paused = 0, 0.0  # halvings; seconds for which requests were held
+        self._slots = CapacityLimiter(max_slots)
         self._max_wait, self._max_cooldowns, self._where = max_wait, max_cooldowns, where
-        self._in_flight = self._answers = self._cooldowns = 0
+        self._answers = self._cooldowns = 0
         self._last_cut = self._until = -math.inf
-        self._timer: asyncio.TimerHandle | None = None
-        self._order = itertools.count()
-        #: Whether it is a new request, its number, and the future that it waits for.
-        self._waiting: list[tuple[bool, int, asyncio.Future[None]]] = []
+
+    @property
+    def limit(self) -> int:
+        """Slots at present (count)."""
+        return int(self._slots.total_tokens)
 
     @asynccontextmanager
-    async def slot(self, *, retry: bool) -> AsyncIterator[None]:
-        """Hold a slot; wait for it, and for the end of a cool-down. Retries are served first."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (not retry, next(self._order), future))
-        self._grant()
-        try:
-            await future
+    async def slot(self) -> AsyncIterator[None]:
+        """Hold a slot; wait for it, and for the end of a cool-down."""
+        loop = asyncio.get_running_loop()
+        async with self._slots:
+            while (left := self.cooldown_left(loop.time())) > 0:
+                await asyncio.sleep(left)
             yield
-        finally:
-            if future.done() and not future.cancelled():
-                self._in_flight -= 1
-                self._grant()
 
     def cooldown_left(self, now: float) -> float:
         """Seconds until requests may be sent; 0 if they may now."""
@@ -168,7 +129,7 @@ class HalvingSemaphore:
         self._answers += 1
         if self._answers >= self.limit:
             self._answers = 0
-            self.limit = min(self.limit + 1, self.max_slots)
+            self._slots.total_tokens = min(self.limit + 1, self.max_slots)
 
     def throttled(self, wait: float | None, *, started: float, now: float) -> None:
         """Halve the slots and hold all requests for the seconds that the server asks for.
@@ -178,7 +139,7 @@ class HalvingSemaphore:
         is honoured, or one too many in a row.
         """
         if started > self._last_cut:
-            self.limit = max(1, self.limit // 2)
+            self._slots.total_tokens = max(1, self.limit // 2)
             self._last_cut, self._answers = now, 0
             self.cuts += 1
             self._cooldowns += 1
@@ -201,20 +162,3 @@ class HalvingSemaphore:
         until = max(self._until, now + wait)
         self.paused += until - max(self._until, now)
         self._until = until
-
-    def _grant(self) -> None:
-        """Give free slots to waiting requests, unless a cool-down holds them."""
-        loop = asyncio.get_running_loop()
-        left = self.cooldown_left(loop.time())
-        if left > 0:
-            self._timer = self._timer or loop.call_later(left, self._resume)
-            return
-        while self._waiting and self._in_flight < self.limit:
-            future = heapq.heappop(self._waiting)[-1]
-            if not future.done():
-                self._in_flight += 1
-                future.set_result(None)
-
-    def _resume(self) -> None:
-        self._timer = None
-        self._grant()

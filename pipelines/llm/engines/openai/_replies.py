@@ -1,18 +1,15 @@
-"""Responses of a server: failures, completions, and the thoughts that are no part of them."""
+"""Responses of a server: completions without their thoughts, tokens, and failures."""
 
 from __future__ import annotations
 
-import itertools
 import math
 import operator
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
-from pipelines.llm.engines.openai._limits import Usage
 from pipelines.statuses import Status
 
 #: Log-probability that stands for none (servers write -inf as null, -9999 or -Infinity).
@@ -29,29 +26,47 @@ _MARK = re.compile(r"<\|(?:end|return|start|message|channel)\|>")
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """Why one request, or one attempt, has no answer.
+class Usage:
+    """Tokens, longest latency (seconds) and answering models of one or several requests."""
 
-    Attributes
-    ----------
-    detail
-        One line, without secrets.
-    code
-        HTTP status; 0 if there was none.
-    reached
-        Whether the server had the request, so that it may be the request's own fault.
-    again
-        Effect of another attempt. ``no``: none. ``lost``: the server worked, and billed,
-        but its answer can't be used. ``throttled``: after a cool-down.
-    wait
-        Seconds that the server asks to wait, if any.
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+    seconds: float = 0.0
+    served_by: tuple[str, ...] = ()
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.prompt + other.prompt,
+            self.completion + other.completion,
+            self.cached + other.cached,
+            max(self.seconds, other.seconds),
+            tuple(dict.fromkeys(self.served_by + other.served_by)),
+        )
+
+    def split(self, count: int) -> list[Usage]:
+        """Equal shares of a request's tokens for its prompts, which add up to all of them.
+
+        >>> [(u.prompt, u.completion, u.cached) for u in Usage(11, 2, 5).split(2)]
+        [(6, 1, 3), (5, 1, 2)]
+        """
+        totals = (self.prompt, self.completion, self.cached)
+        shares = ([t // count + (n < t % count) for t in totals] for n in range(count))
+        return [Usage(*share, self.seconds, self.served_by) for share in shares]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a request, or an attempt, has no answer, in one line without secrets.
+
+    ``again`` says why another attempt may have one. ``no``: it can't. ``lost``: the server worked,
+    and billed, but its answer can't be used. ``throttled``: after a cool-down, for which the server
+    asks to ``wait`` some seconds, if it says.
     """
 
     status: Status
     detail: str
-    code: int = 0
-    reached: bool = True
-    again: Literal["no", "transient", "throttled", "lost"] = "no"
+    again: Literal["no", "retry", "lost", "unreachable", "throttled"] = "no"
     wait: float | None = None
 
 
@@ -61,8 +76,8 @@ class Completion:
 
     ``logprobs`` are those of the ranked tokens at the first position, by the token's text or, from
     vLLM's completions, by ``token_id:`` and its id; those of two tokens with one text are added.
-    ``thought`` says that the model thought before it answered; thoughts are no part of the text.
-    ``usage`` is the answer's share of the request's.
+    ``thought`` says that the model thought before it answered. ``usage`` is the answer's share of
+    the request's.
     """
 
     text: str | None
@@ -91,27 +106,21 @@ def read_completions(body: dict[str, Any], count: int) -> list[Completion] | str
     if len(choices) != count:
         return f"the response has {len(choices)} answers where {count} were requested"
     if count > 1:
-        indexes = [c.get("index") for c in choices]
-        if any(n not in indexes for n in range(count)):
+        if {c.get("index") for c in choices} != {*range(count)}:
             return "the response numbers its answers wrongly"
         choices = sorted(choices, key=operator.itemgetter("index"))
-    hidden = bool(
-        _count(_inner(body.get("usage"), "completion_tokens_details", "reasoning_tokens"))
-    )
-    return [_completion(choice, hidden) for choice in choices]
+    hidden = _count(body, "usage", "completion_tokens_details", "reasoning_tokens")
+    return [_completion(choice, bool(hidden)) for choice in choices]
 
 
 def read_usage(body: dict[str, Any]) -> Usage | None:
     """Tokens of a response as the server counts them; None if it does not."""
-    prompt, completion, cached = (
-        _count(_inner(body.get("usage"), *path))
-        for path in (
-            ("prompt_tokens",),
-            ("completion_tokens",),
-            ("prompt_tokens_details", "cached_tokens"),
-        )
-    )
-    return None if prompt is None else Usage(prompt, completion or 0, min(cached or 0, prompt))
+    prompt = _count(body, "usage", "prompt_tokens")
+    if prompt is None:
+        return None
+    completion = _count(body, "usage", "completion_tokens") or 0
+    cached = _count(body, "usage", "prompt_tokens_details", "cached_tokens") or 0
+    return Usage(prompt, completion, min(cached, prompt))
 
 
 def _inner(value: Any, *path: str) -> Any:
@@ -120,7 +129,8 @@ def _inner(value: Any, *path: str) -> Any:
     return value
 
 
-def _count(value: Any) -> int | None:
+def _count(body: Any, *path: str) -> int | None:
+    value = _inner(body, *path)
     return value if type(value) is int and value >= 0 else None
 
 
@@ -195,30 +205,3 @@ def _first_ranks(logprobs: Any) -> dict[str, float]:
             value = max(float(value), FLOOR) if number else FLOOR
             texts[token] = float(np.logaddexp(texts[token], value)) if token in texts else value
     return texts
-
-
-def split_usage(usage: Usage | None, prompts: Sequence[int], written: Sequence[int]) -> list[Usage]:
-    """Divide a request's usage (None: unknown) among rows with prompts and answers of such sizes.
-
-    The parts add up to the whole.
-
-    >>> [(u.prompt, u.completion, u.cached)
-    ...     for u in split_usage(Usage(10, 3, 5), [1, 1], [2, 1])]
-    [(5, 2, 2), (5, 1, 3)]
-    """
-    if usage is None:
-        return [Usage()] * len(prompts)
-    shares = zip(
-        _split(usage.prompt, prompts),
-        _split(usage.completion, written),
-        _split(usage.cached, prompts),
-        strict=True,
-    )
-    return [Usage(p, c, min(k, p)) for p, c, k in shares]
-
-
-def _split(total: int, weights: Sequence[int]) -> list[int]:
-    """Whole numbers in proportion to weights, with the given sum."""
-    weights = weights if any(weights) else [1] * len(weights)
-    ends = [total * end // sum(weights) for end in itertools.accumulate(weights)]
-    return [end - begin for begin, end in itertools.pairwise([0, *ends])]

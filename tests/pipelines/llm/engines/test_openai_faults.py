@@ -337,15 +337,6 @@ def test_a_server_that_dies_ends_the_run_after_the_answers_that_came(serve: Serv
     assert 10 <= len(received) < 99
 
 
-def test_a_server_that_only_fails_ends_the_run_instead_of_failing_every_row(serve: Serve) -> None:
-    server = serve("hosted")
-    with connect(server) as engine:
-        server.always = faults.status(500)
-        with pytest.raises(EngineError, match="does not answer: HTTP 500"):
-            _ask(engine, *(question(f"{n}?") for n in range(500)))
-        assert len(server.asked()) < 250, "a third of the window has been tried, not 1500 times"
-
-
 def test_no_server_is_said_at_the_start(serve: Serve) -> None:
     server = serve()
     server.stop()
@@ -533,15 +524,5 @@ def test_a_self_signed_certificate_is_said_and_can_be_trusted(
 
 def test_https_to_a_server_without_tls_is_said(serve: Serve) -> None:
     server = serve("hosted")
-    with pytest.raises(EngineError, match="does not speak TLS"):
+    with pytest.raises(EngineError, match=r"no TLS connection.*http://"):
         connect(server, base_url=server.url.replace("http://", "https://"))
-
-
-def test_retries_after_a_429_come_before_new_requests(serve: Serve) -> None:
-    server = serve("hosted")
-    with connect(server, concurrency=1, window=8) as engine:
-        server.break_next(faults.status(429, retry_after=0.05))
-        before = len(server.asked())
-        _ask(engine, *(question(f"Film {n}?", sampling=SHORT) for n in range(4)))
-    received = [e.body["messages"][0]["content"] for e in server.asked()[before:]]
-    assert received == ["Film 0?", "Film 0?", "Film 1?", "Film 2?", "Film 3?"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -12,14 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.errors import EngineError
-from pipelines.llm.engines.openai import HalvingSemaphore
+from pipelines.llm.engines.openai._limits import RateLimiter
 from pipelines.retrying import backoff, retry_after
 
 
-def semaphore(
-    slots: int = 8, *, max_wait: float = 60.0, max_cooldowns: int = 1_000
-) -> HalvingSemaphore:
-    return HalvingSemaphore(slots, max_wait=max_wait, max_cooldowns=max_cooldowns, where="here")
+def limiter(slots: int = 8, *, max_wait: float = 60.0, max_cooldowns: int = 1_000) -> RateLimiter:
+    return RateLimiter(slots, max_wait=max_wait, max_cooldowns=max_cooldowns, where="here")
 
 
 _EVENTS = st.lists(
@@ -29,7 +26,7 @@ _EVENTS = st.lists(
 
 @given(_EVENTS, st.integers(1, 300))
 def test_limit_moves_between_one_and_the_most(events: list[tuple[str, float]], most: int) -> None:
-    limit, now = semaphore(most), 100.0
+    limit, now = limiter(most), 100.0
     for event, gap in events:
         now += gap
         before = limit.limit
@@ -44,7 +41,7 @@ def test_limit_moves_between_one_and_the_most(events: list[tuple[str, float]], m
 
 @given(st.integers(2, 60), st.floats(0.01, 10.0))
 def test_requests_sent_together_halve_the_limit_once(count: int, latency: float) -> None:
-    limit = semaphore(8)
+    limit = limiter(8)
     for n in range(count):
         limit.throttled(0.0, started=10.0, now=10.0 + latency + n * 1e-3)
     assert limit.limit == 4
@@ -56,7 +53,7 @@ def test_requests_sent_together_halve_the_limit_once(count: int, latency: float)
 def test_limit_is_the_most_again_after_enough_answers(
     events: list[tuple[str, float]], most: int
 ) -> None:
-    limit, now = semaphore(most), 100.0
+    limit, now = limiter(most), 100.0
     for _, gap in events:
         now += gap
         limit.throttled(0.0, started=now - gap / 2, now=now)
@@ -66,7 +63,7 @@ def test_limit_is_the_most_again_after_enough_answers(
 
 
 def test_overlapping_pauses_hold_once_until_the_last_ends() -> None:
-    limit = semaphore()
+    limit = limiter()
     limit.throttled(2.0, started=9.0, now=10.0)
     limit.throttled(1.0, started=9.0, now=10.5)
     limit.throttled(3.0, started=9.0, now=11.0)
@@ -77,11 +74,11 @@ def test_overlapping_pauses_hold_once_until_the_last_ends() -> None:
 
 def test_a_pause_that_is_too_long_ends_the_run() -> None:
     with pytest.raises(EngineError, match="asks to wait 61 s"):
-        semaphore().throttled(61.0, started=0.0, now=0.0)
+        limiter().throttled(61.0, started=0.0, now=0.0)
 
 
 def test_too_many_pauses_without_an_answer_end_the_run() -> None:
-    limit = semaphore(max_cooldowns=3)
+    limit = limiter(max_cooldowns=3)
     for n in range(3):
         limit.throttled(1.0, started=10.0 * n, now=10.0 * n)
     limit.answered()
@@ -93,59 +90,21 @@ def test_too_many_pauses_without_an_answer_end_the_run() -> None:
 
 @given(st.integers(1, 200))
 def test_a_pause_of_unknown_length_is_never_longer_than_is_honoured(many: int) -> None:
-    limit = semaphore(max_wait=4.0)
+    limit = limiter(max_wait=4.0)
     for n in range(many):
         limit.throttled(None, started=100.0 * n, now=100.0 * n)
         assert 0.0 < limit.cooldown_left(100.0 * n) <= 4.0
 
 
-def run(work: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(work(), 10.0))  # type: ignore[arg-type]
-
-
-def test_retries_are_served_before_new_requests_after_a_pause() -> None:
-    order: list[str] = []
-
+def test_requests_wait_for_the_end_of_a_cooldown() -> None:
     async def work() -> None:
-        limit = semaphore(2)
-        loop = asyncio.get_running_loop()
+        limit, loop = limiter(2), asyncio.get_running_loop()
+        began = loop.time()
+        limit.throttled(0.05, started=began, now=began)
+        async with limit.slot():
+            assert loop.time() - began >= 0.05
 
-        async def request(name: str, *, throttled: bool) -> None:
-            if throttled:
-                async with limit.slot(retry=False):
-                    await asyncio.sleep(0)
-                    limit.throttled(0.02, started=loop.time(), now=loop.time())
-            async with limit.slot(retry=throttled):
-                order.append(name)
-                await asyncio.sleep(0)
-
-        held = [request(f"held {n}", throttled=True) for n in range(2)]
-        new = [request(f"new {n}", throttled=False) for n in range(4)]
-        await asyncio.gather(*held, *new)
-
-    run(work)
-    assert order == ["held 0", "held 1", "new 0", "new 1", "new 2", "new 3"]
-
-
-def test_a_request_that_is_cancelled_gives_its_slot_back() -> None:
-    async def work() -> None:
-        limit = semaphore(1)
-
-        async def request() -> None:
-            async with limit.slot(retry=False):
-                await asyncio.sleep(60)
-
-        holding, waiting, granted = (asyncio.ensure_future(request()) for _ in range(3))
-        await asyncio.sleep(0)
-        waiting.cancel()
-        holding.cancel()
-        await asyncio.gather(holding, waiting, return_exceptions=True)
-        granted.cancel()
-        await asyncio.gather(granted, return_exceptions=True)
-        async with limit.slot(retry=False):
-            pass
-
-    run(work)
+    asyncio.run(asyncio.wait_for(work(), 10.0))
 
 
 @given(st.integers(0, 100_000))

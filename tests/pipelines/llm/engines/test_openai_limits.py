@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import logging
 import traceback
@@ -25,13 +24,12 @@ from pipelines.llm.answers import AnswerStore, ask
 from pipelines.llm.engines import Answer, Choice, Request, Sampling, load_engine
 from pipelines.llm.engines.openai import OpenAIEngine
 from pipelines.llm.engines.openai._client import open_address
-from pipelines.llm.engines.openai._limits import Budget, Usage
-from pipelines.llm.engines.openai._replies import split_usage
+from pipelines.llm.engines.openai._limits import Budget
+from pipelines.llm.engines.openai._replies import Usage
 from pipelines.llm.engines.testing import question
 
 KEY = "sk-live-93ad/7f+e1=="
 SHORT = Sampling(max_tokens=2)
-GZIP = (("Content-Encoding", "gzip"),)
 Serve = Callable[..., LlmServer]
 
 
@@ -115,7 +113,6 @@ def test_a_spent_budget_ends_the_run_with_every_paid_answer_and_says_what_was_sp
         received, fault = _until_it_ends(engine, _questions(200, group="her"))
         spent = engine.metadata()["spent"]
     assert fault is not None
-    assert fault.details["over_budget"] is True
     assert f"{spent['prompt_tokens']} tokens in, {spent['completion_tokens']} out" in str(fault)
     assert f"serving.max_tokens {start + 500}" in str(fault)
     assert start + 400 < spent["prompt_tokens"] + spent["completion_tokens"] <= start + 500
@@ -145,19 +142,14 @@ def test_a_budget_too_small_for_the_probes_is_said_at_the_start(serve: Serve) ->
         connect(serve(), max_tokens=20)
 
 
-@given(
-    st.integers(0, 10_000),
-    st.integers(0, 500),
-    st.integers(0, 10_000),
-    st.lists(st.integers(0, 50), min_size=1, max_size=20),
-)
-def test_rows_add_up_to_what_their_request_used(
-    prompt: int, completion: int, cached: int, sizes: list[int]
+@given(st.integers(0, 10_000), st.integers(0, 500), st.integers(0, 10_000), st.integers(1, 20))
+def test_shares_add_up_to_what_their_request_used(
+    prompt: int, completion: int, cached: int, count: int
 ) -> None:
-    parts = split_usage(Usage(prompt, completion, min(cached, prompt)), sizes, sizes)
-    assert sum(p.prompt for p in parts) == prompt
-    assert sum(p.completion for p in parts) == completion
-    assert all(0 <= p.cached <= p.prompt for p in parts)
+    used = Usage(prompt, completion, min(cached, prompt))
+    parts = used.split(count)
+    assert sum(parts, Usage()) == used
+    assert all(0 <= part.cached <= part.prompt for part in parts)
 
 
 # The key -------------------------------------------------------------------------------------
@@ -209,28 +201,18 @@ def test_nothing_that_is_stored_has_the_key(serve: Serve, tmp_path: Path) -> Non
         assert KEY.encode() not in file.read_bytes(), file
 
 
-def _repeats(key: str) -> list[faults.Fault]:
-    escaped = "".join(f"\\u{ord(c):04x}" for c in key)
-    reply = '{"choices": [{"index": 0, "message": {"content": "KEY"}, "finish_reason": "stop"}]}'
-    return [
-        faults.raw(reply.replace("KEY", key).encode()),
-        faults.raw(reply.replace("KEY", escaped).encode()),
-    ]
-
-
-@pytest.mark.parametrize("place", range(2), ids=["plain", "escaped"])
-def test_a_server_that_repeats_the_key_ends_the_run_and_nothing_of_it_is_kept(
-    serve: Serve, place: int, caplog: pytest.LogCaptureFixture
+def test_a_key_that_the_server_repeats_is_replaced_in_its_reply(
+    serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     server = serve("hosted", key=KEY)
+    reply = '{"choices": [{"index": 0, "message": {"content": "KEY"}, "finish_reason": "stop"}]}'
     with connect(server) as engine:
-        server.break_next(_repeats(KEY)[place])
-        with pytest.raises(EngineError, match="contains the key") as caught:
-            list(engine.submit([question("Well?", sampling=SHORT)]))
-        trace = "".join(traceback.format_exception(caught.value))
-        for text in (trace, str(caught.value.details), caplog.text, _everything(engine, [])):
-            assert KEY not in text
+        server.break_next(faults.raw(reply.replace("KEY", f"You sent {KEY}").encode()))
+        answers = list(engine.submit([question("Well?", sampling=SHORT)]))
+        shown = _everything(engine, answers)
+    assert answers[0].text == "You sent [key]"
+    assert KEY not in shown + caplog.text
 
 
 @pytest.mark.parametrize("given", [None, "sk-wrong-1"])
@@ -264,20 +246,6 @@ def test_no_header_is_sent_but_the_usual_ones_and_the_key(
         for entry in server.log:
             assert entry.headers.keys() - {"content-length", "content-type"} == usual | more
             assert "sk-of-somebody" not in str(entry.headers)
-
-
-def test_a_response_that_is_too_large_is_one_failed_answer(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server = serve("hosted")
-    with connect(server) as engine:
-        monkeypatch.setattr("pipelines.llm.engines.openai._client.MAX_BODY", 1 << 20)
-        server.break_next(faults.raw(gzip.compress(b" " * (2 << 20)), headers=GZIP))
-        asked = [question(text, sampling=SHORT) for text in ("one", "two")]
-        found = {a.status: a.detail for a in engine.submit(asked)}
-    assert found.pop("engine_error") == "the answer is larger than 1 MiB"
-    assert found.keys() <= {"ok", "truncated"}
-    assert found
 
 
 # Settings ------------------------------------------------------------------------------------
