@@ -17,7 +17,6 @@ from pydantic import BaseModel, Field, SecretStr, ValidationError, model_validat
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from pipelines import instructions
 from pipelines.config._inputs import (
     BooksSettings,
     DataSettings,
@@ -243,13 +242,6 @@ def explain_settings(
         settings = Settings(**merged)
     except ValidationError as error:
         raise _refused(error, merged, origin) from None
-    chosen = ("runtime", "instructions")
-    if settings.runtime.instructions != (env.get(instructions.SWITCH) or "portable"):
-        raise ConfigError(
-            f"{'.'.join(chosen)} comes too late: it is read when a process starts",
-            where=_origin_of(chosen, origin),
-            hint=f"set {instructions.SWITCH}={settings.runtime.instructions}",
-        )
     return settings, {".".join(key): name for key, name in origin.items() if len(key) > 1}
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pipelines import instructions
 from pipelines.cli import _doctor as checks
 from pipelines.cli.main import app
 from pipelines.config import Settings, load_settings
@@ -72,28 +71,6 @@ def test_a_package_outside_its_bounds_fails_and_one_off_its_pin_warns(
     found = checks.check_packages(Settings(), tmp_path)
     assert found.status == "warn"
     assert "zipp 99.1, pinned" in found.found
-
-
-def test_own_thread_count_of_openblas_makes_builds_native(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def found() -> checks.Finding:
-        return checks.check_instructions(Settings(), tmp_path)
-
-    monkeypatch.setattr(checks.instructions, "capable", lambda: True)
-    for name in instructions.VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    assert found().found.startswith("portable")
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "8")
-    assert found().status == "warn"
-    assert "native: OPENBLAS_NUM_THREADS=8" in found().found
-    assert "unset OPENBLAS_NUM_THREADS" in found().advice
-    monkeypatch.setenv(instructions.SWITCH, "native")
-    assert (found().status, found().found[:6]) == ("ok", "native")
-    monkeypatch.delenv(instructions.SWITCH)
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
-    monkeypatch.setattr(checks.instructions, "capable", lambda: False)
-    assert found().found.startswith("native")
 
 
 def test_a_missing_package_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -131,16 +131,6 @@ class TestRayExecutor(ExecutorContract):
             list(executor.map(Squares(tmp_path), range(7)))
         assert not list(tmp_path.iterdir())
 
-    def test_a_driver_of_another_instruction_set_is_refused_with_both_sides(
-        self, executor, tmp_path, monkeypatch
-    ):
-        # Its rows would not be those of the workers.
-        monkeypatch.setenv("OPENBLAS_CORETYPE", "SkylakeX")
-        told = "instruction set is native here and portable on a worker"
-        with pytest.raises(ConfigError, match=told):
-            list(executor.map(Squares(tmp_path), range(7)))
-        assert not list(tmp_path.iterdir())
-
     def test_a_first_worker_that_dies_is_said_before_the_first_part(self, executor, tmp_path):
         with pytest.raises(EngineError, match="the first worker died"):
             list(executor.map(Doomed(tmp_path), range(7)))
