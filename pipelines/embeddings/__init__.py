@@ -151,8 +151,9 @@ def computes_bfloat16() -> bool:
     """Whether the GPU, or without one the processor, has instructions for bfloat16."""
     import torch
 
-    gpu = torch.cuda
-    return gpu.is_bf16_supported() if gpu.is_available() else torch.cpu._is_avx512_bf16_supported()
+    if torch.cuda.is_available():
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return bool(torch.cpu._is_avx512_bf16_supported())
 
 
 def bundled_model_folder() -> Path:
