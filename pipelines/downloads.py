@@ -52,10 +52,6 @@ class Download:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-class _RestartError(Exception):
-    """The file on disk is no prefix of the server's: begin again."""
-
-
 def fetch(
     download: Download,
     folder: Path,
@@ -66,10 +62,11 @@ def fetch(
 ) -> Path:
     """Bring a published file into ``folder`` and return its path.
 
-    A file that is there already is verified, not fetched. Bytes arrive in ``<name>.part``;
-    a cut connection, now or in an earlier run, goes on from there if the server still has
-    the same file. Only after its checksum was compared (or, if none is published, all bytes that
-    the server announced have come) does it get its name.
+    A file that is there already is verified, not fetched. Bytes arrive in ``<name>.part``; a cut
+    connection, now or in an earlier run, goes on from there if the server states by its validator
+    (``ETag`` or ``Last-Modified``) that it still has the same file. Only after its checksum was
+    compared (or, if none is published, all bytes that the server announced have come) does it get
+    its name; a file with another checksum is kept as ``<name>.wrong``.
 
     Parameters
     ----------
@@ -108,8 +105,13 @@ def fetch(
                 _verify(target, download, url)
                 return target
             part = _Part(folder, download, url)
-            _fetch_verified(part, timeout, wait)
-            part.publish(target)
+            _fetch_all(part, timeout, wait)
+            try:
+                _verify(part.path, download, url)
+            except SourceError:
+                part.rename(target.with_name(f"{download.name}.wrong"))
+                raise
+            part.rename(target)
     except filelock.Timeout:
         raise LockedError("another process is downloading this file", where=str(target)) from None
     except OSError as error:
@@ -119,23 +121,6 @@ def fetch(
             hint="check the disk's free space and the folder's permissions",
         ) from None
     return target
-
-
-def _fetch_verified(part: _Part, timeout: float, wait: Callable[[int], float] | None) -> None:
-    pieces = part.size() > 0
-    while True:
-        _fetch_all(part, timeout, wait)
-        try:
-            _verify(part.path, part.download, part.url)
-            return
-        except SourceError:
-            # Pieces of two editions of a file can end up in one; a second, whole download
-            # tells that from a file that is really another one.
-            at_once = not (pieces or part.joined)
-            part.set_aside() if at_once else part.clear()
-            if at_once:
-                raise
-            pieces = part.joined = False
 
 
 def _fetch_all(part: _Part, timeout: float, wait: Callable[[int], float] | None) -> None:
@@ -170,61 +155,46 @@ def _fetch_all(part: _Part, timeout: float, wait: Callable[[int], float] | None)
             reraise=True,
         ):
             with attempt:
-                try:
-                    _fetch_once(client, part)
-                except _RestartError:
-                    part.clear()
-                    _fetch_once(client, part)
+                _fetch_once(client, part)
 
 
 def _fetch_once(client: httpx.Client, part: _Part) -> None:
     """Request the rest of a file, from the end of the part on disk."""
     import httpx
 
-    if part.size() and not (part.download.checksum or part.validator()):
-        # Without a validator, pieces of two editions can't be distinguished.
-        part.clear()
-    start = part.size()
+    validator = part.validator()
+    # Without one, bytes of two editions can't be told apart.
+    start = part.size() if validator else 0
     headers = {**part.download.headers, "Accept-Encoding": "identity"}
     if start:
-        headers["Range"] = f"bytes={start}-"
-        if part.validator():
-            headers["If-Range"] = part.validator()
+        headers |= {"Range": f"bytes={start}-", "If-Range": validator}
     try:
         with client.stream("GET", part.url, headers=headers) as response:
-            if response.status_code == 416:
-                if _length_of(response) == start:
-                    return
-                raise _RestartError
+            rest = response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
+            if start and (
+                response.status_code == 416 or (response.status_code == 206 and not rest)
+            ):
+                part.clear()
+                raise SourceUnavailableError(
+                    "the server does not have the rest of the file",
+                    where=part.url,
+                    details={"retry_after": 0.0},
+                )
             if response.status_code not in (200, 206):
                 raise _refusal(response, part)
-            if response.status_code == 206:
-                if not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
-                    raise _RestartError
-                part.joined = part.joined or start > 0
-            else:
+            if response.status_code == 200:
                 start = 0
                 part.remember(response.headers)
             length = response.headers.get("Content-Length", "")
-            total = start + int(length) if length.isdigit() else None
-            part.write(response, start, total)
+            part.write(response, start, start + int(length) if length.isdigit() else None)
     except (httpx.TransportError, httpx.DecodingError, httpx.TooManyRedirects) as error:
+        unreachable = httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError
         raise SourceUnavailableError(
             f"the download failed ({error or type(error).__name__})",
             where=part.url,
             hint=f"try again later (the download resumes); or {part.download.by_hand}",
-            details={
-                "unreachable": isinstance(
-                    error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError
-                )
-            },
+            details={"unreachable": isinstance(error, unreachable)},
         ) from None
-
-
-def _length_of(response: httpx.Response) -> int | None:
-    """The file's length in a 416 answer (``bytes */123``)."""
-    length = response.headers.get("Content-Range", "").rpartition("/")[2]
-    return int(length) if length.isdigit() else None
 
 
 def _refusal(response: httpx.Response, part: _Part) -> SourceError:
@@ -247,8 +217,6 @@ class _Part:
         self.download = download
         self.url = url
         self.path = folder / f"{download.name}.part"
-        #: True if bytes of several answers were put together.
-        self.joined = False
         self._facts = folder / f"{download.name}.part.json"
 
     def size(self) -> int:
@@ -283,12 +251,7 @@ class _Part:
         self.path.unlink(missing_ok=True)
         self._facts.unlink(missing_ok=True)
 
-    def set_aside(self) -> None:
-        """Keep a wrong file for a look, where nothing takes it for a part."""
-        self.path.replace(self.path.with_name(f"{self.download.name}.wrong"))
-        self._facts.unlink(missing_ok=True)
-
-    def publish(self, target: Path) -> None:
+    def rename(self, target: Path) -> None:
         with self.path.open("rb") as file:
             os.fsync(file.fileno())
         self.path.replace(target)

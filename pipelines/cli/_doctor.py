@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from pipelines import instructions
 from pipelines.cli import options as cli
 from pipelines.cli._store import stagings
 from pipelines.cli._terminal import human_bytes
@@ -144,22 +143,6 @@ def check_duckdb(_settings: Settings, _home: Path) -> Finding:
     if row != (42,):
         return Finding("fail", f"select 6 * 7 gave {row}", "reinstall duckdb")
     return _ok(duckdb.__version__)
-
-
-def check_instructions(_settings: Settings, _home: Path) -> Finding:
-    """Check whether tables made here are byte-identical to those of other x86-64 processors."""
-    if os.environ.get(instructions.SWITCH) == "native":
-        return _ok(f"native, as {instructions.SWITCH} says: versions are this processor's")
-    if set_here := instructions.foreign():
-        names = " and ".join(set_here)
-        return Finding(
-            "warn",
-            f"native: {', '.join(f'{n}={v}' for n, v in set_here.items())} in the environment",
-            f"unset {names} for builds with the same versions on other processors",
-        )
-    if not instructions.capable():
-        return _ok("native (no Linux, or no AVX2): versions are this processor's")
-    return _ok("portable: confined to AVX2, one thread in OpenBLAS")
 
 
 def check_model(settings: Settings, _home: Path) -> Finding:
@@ -305,7 +288,6 @@ CHECKS: dict[str, Callable[[Settings, Path], Finding]] = {
     "packages": check_packages,
     "dbt": check_dbt,
     "duckdb": check_duckdb,
-    "numeric libraries": check_instructions,
     "torch": check_torch,
     "gpu": check_gpu,
     "bundled model": check_model,

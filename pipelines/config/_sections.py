@@ -205,7 +205,9 @@ class EmbeddingSettings(Section):
         "that sentence-transformers can load.",
     )
     dtype: Literal["float32", "bfloat16"] = Field(
-        "float32", description="Precision of the encoder's weights; bfloat16 is faster."
+        "float32",
+        description="Precision of the encoder's weights. `bfloat16` is twice as fast where the "
+        "processor or GPU has instructions for it; elsewhere it means float32.",
     )
 
 
@@ -692,14 +694,6 @@ class RuntimeSettings(Section):
         le=1024,
         description="Steps that the executor `multiprocess` runs at the same time (count); 0: as "
         "many as there are cores. Only one step at a time loads a language model.",
-    )
-    instructions: Literal["portable", "native"] = Field(
-        "portable",
-        description="Instruction set of NumPy, SciPy and Arrow where tables are made: `portable` "
-        "(AVX2, BLAS on one thread) gives identical bytes on every x86-64 processor; "
-        "`native` uses all instructions of this processor, and its tables are "
-        "different builds. Read when a process starts, from the environment only: "
-        "UNDERSTUDY_RUNTIME__INSTRUCTIONS.",
     )
     ui_port: int = Field(3000, ge=1, le=65535, description="Port of the Dagster UI.")
     automation: bool = Field(

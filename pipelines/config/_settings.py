@@ -16,7 +16,6 @@ import yaml
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
-from pipelines import instructions
 from pipelines.config._inputs import Section
 from pipelines.config._sections import COHORT_NAME, COHORT_NAME_IN_WORDS, ENV_PREFIX, Settings
 from pipelines.errors import ConfigError
@@ -112,13 +111,6 @@ def explain_settings(
         settings = Settings(**merged)
     except ValidationError as error:
         raise _refused(error, merged, origin) from None
-    chosen = ("runtime", "instructions")
-    if settings.runtime.instructions != (env.get(instructions.SWITCH) or "portable"):
-        raise ConfigError(
-            f"{'.'.join(chosen)} comes too late: it is read when a process starts",
-            where=_origin_of(chosen, origin),
-            hint=f"set {instructions.SWITCH}={settings.runtime.instructions}",
-        )
     return settings, {".".join(key): name for key, name in origin.items() if len(key) > 1}
 
 

@@ -1,7 +1,8 @@
 """Text embeddings of items and personas.
 
-The default encoder is bundled, verified against a pinned digest and needs no network. Nothing
-here imports torch before an encoder is loaded.
+Models are encoded by sentence-transformers. The default one is bundled, verified against a pinned
+digest, needs no network and in float32 no torch (``docs/decisions/0017``). Nothing here imports
+torch before an encoder is loaded.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ import polars as pl
 from pipelines.config import EmbeddingSettings, RuntimeSettings
 from pipelines.errors import ContractError, EngineError, IntegrityError
 from pipelines.hints import first_line
-from pipelines.instructions import portable
 from pipelines.licences import Licence
 from pipelines.progress import advance, within
 from pipelines.store.files import LocalFiles, known_sha256
@@ -90,7 +90,8 @@ class SentenceTransformersEmbedder:
         `all-MiniLM-L6-v2` for the bundled weights, which are verified and never looked for on
         a network; else a model's name or a folder.
     dtype
-        ``float32`` or ``bfloat16`` (twice as fast on CPU, cosine to float32 at least 0.996).
+        ``float32`` or ``bfloat16`` (twice as fast, cosine to float32 at least 0.996), which is
+        float32 where the processor or GPU has no instructions for it.
     batch, threads
         Texts per forward pass (count); CPU threads, 0 leaves torch's own number.
 
@@ -106,6 +107,7 @@ class SentenceTransformersEmbedder:
         self, model: str = BUNDLED, *, dtype: str = "float32", batch: int = 64, threads: int = 0
     ) -> None:
         self._batch = batch
+        dtype = "float32" if dtype == "bfloat16" and not computes_bfloat16() else dtype
         if model == BUNDLED:
             folder = bundled_model_folder()
             digest = verified(folder / "model.safetensors", BUNDLED_SHA256)
@@ -125,11 +127,6 @@ class SentenceTransformersEmbedder:
         """Length of a vector (384 for the bundled model)."""
         return int(self._model.get_embedding_dimension() or 0)
 
-    @property
-    def device(self) -> str:
-        """Device, such as ``cpu`` or ``cuda:0``."""
-        return str(self._model.device)
-
     def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """Unit vectors of shape (texts, dimension); texts beyond the model's window are cut."""
         out = np.zeros((len(texts), self.dimension), dtype=np.float32)
@@ -148,6 +145,15 @@ class SentenceTransformersEmbedder:
             out[rows] = batch / np.linalg.norm(batch, axis=1, keepdims=True)
             advance("embedding", min(start + self._batch, len(texts)), len(texts))
         return out
+
+
+def computes_bfloat16() -> bool:
+    """Whether the GPU, or without one the processor, has instructions for bfloat16."""
+    import torch
+
+    if torch.cuda.is_available():
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return bool(torch.cpu._is_avx512_bf16_supported())
 
 
 def bundled_model_folder() -> Path:
@@ -223,7 +229,8 @@ _EPSILON = np.float32(1e-12)
 #: Texts that a thread takes at a time, and tokens that are multiplied at once.
 _TEXTS, _TOKENS = 16, 384
 #: Rows that OpenBLAS's AVX2 kernel takes at a time; a row's rounding depends on its place among
-#: them, so that every text is padded to a multiple.
+#: them. Every text is padded to a multiple, so that the tables of the sample world keep their
+#: versions however they grow.
 _GROUP = 12
 
 
@@ -259,10 +266,9 @@ class _Layer(NamedTuple):
 class BundledEmbedder:
     """all-MiniLM-L6-v2 on the CPU, in float32.
 
-    Within 1e-6 of what sentence-transformers computes. Where `pipelines.instructions.portable`
-    holds, vectors are equal bytes on every x86-64 processor, with any number of threads, and
-    whatever other texts are encoded with them. ``threads`` (count) encode side by side; 0 takes
-    every core. Raises IntegrityError if the bundled weights are not the pinned ones.
+    Within 1e-6 of sentence-transformers' vectors, without the seconds that torch takes to load. On
+    one machine vectors are equal bytes, with any number of threads. ``threads`` (count) encode side
+    by side; 0 takes every core. Raises IntegrityError if the weights are not the pinned ones.
     """
 
     def __init__(self, *, threads: int = 0) -> None:
@@ -303,8 +309,6 @@ class BundledEmbedder:
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(_WINDOW)
         self._threads = threads or len(os.sched_getaffinity(0))
-        # Other kernels than AVX2's may round by other groups.
-        self._tokens = _TOKENS if portable() else 1
         self.name = f"{BUNDLED}@{digest[:16]}"
 
     @property
@@ -334,7 +338,7 @@ class BundledEmbedder:
     def _batches(self, texts: Sequence[list[int]]) -> Iterator[list[list[int]]]:
         batch: list[list[int]] = []
         for text in texts:
-            if batch and sum(map(_padded, batch)) + _padded(text) > self._tokens:
+            if batch and sum(map(_padded, batch)) + _padded(text) > _TOKENS:
                 yield batch
                 batch = []
             batch.append(text)

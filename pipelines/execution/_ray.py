@@ -192,7 +192,6 @@ def _versions(work: Work[Any, Any]) -> dict[str, Any]:
         "Python": platform.python_version(),
         "Ray": ray.__version__,
         "understudy": pipelines.__version__,
-        "instruction set": "portable" if instructions.portable() else "native",
         **work.versions(),
     }
 

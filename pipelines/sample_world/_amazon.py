@@ -319,8 +319,6 @@ def _add_domain(out: SourceFiles, settings: SampleSettings, name: str, wares: li
     points = [(dice.roll(), *_SHOP["in_editions"].get(w.category, (0, 0)), w) for w in wares]
     old = [ware for point, end, _, ware in points if point < end]
     new = [ware for point, _, start, ware in points if point >= start]
-    out.counts[f"{name}_in_both"] = len(old) + len(new) - len(wares)
-    out.counts["titles_2018_lost"] += sum(w.junk for w in old)
     share, pool = len(old) / (len(old) + len(new)), name[0].upper()
     reviews = {
         edition: draw_reviews(dice, edition, listed, users * s, count * s, settings.seed, pool)
@@ -338,16 +336,12 @@ def _add_domain(out: SourceFiles, settings: SampleSettings, name: str, wares: li
             meta = (meta_as(w, dice) for w in listed if w.category == category)
             _add(out, f"amazon/{edition}/{stem}{end}", reviewed, dice)
             _add(out, f"amazon/{edition}/meta_{category}{end}", meta, dice)
-    out.counts[name] = len(wares)
 
 
 def _add(out: SourceFiles, name: str, rows: Iterable[dict[str, Any]], dice: Dice) -> None:
     """Add one file of these records; those of 2018 are repeated now and then."""
-    edition, kind = name.split("/")[1], "meta" if "meta_" in name else "reviews"
     lines = out.lines[name]
     for row in rows:
         out.add(name, row)
-        if edition == "2018" and dice.chance(_SHARES["repeated"]):
+        if "/2018/" in name and dice.chance(_SHARES["repeated"]):
             lines.append(lines[-1])
-            out.counts[f"{kind}_2018_repeated"] += 1
-    out.counts[f"{kind}_{edition}"] += len(lines)

@@ -30,11 +30,10 @@ class _Faults:
     """Planned faults."""
 
     unknown_film: int | None = None
-    #: Positions in the catalogue by fault, faults of extra rows by user, and what a loader can make
-    #: of a damaged record, by fault.
+    #: Positions in the catalogue by fault, faults of extra rows by user, the name encoded twice.
     films: dict[str, int] = field(default_factory=dict)
     users: dict[int, str] = field(default_factory=dict)
-    truth: dict[str, str] = field(default_factory=dict)
+    name: str = ""
 
     @classmethod
     def plan(cls, seed: int, films: Sequence[Film], users: int, ratings: int) -> _Faults:
@@ -60,7 +59,6 @@ class _Faults:
             film = films[at["html_entities"]]
             town = film.story.slots["town"]
             film.overview += f' "{town} & back," says the ticket, and it isn\'t a joke.'
-            plan.truth["html_entities"] = film.overview
         records = sum(f.has_record for f in films)
         for k, fault in enumerate(("not_json", "record_of_another_film"), start=1):
             if fault in at and records >= k * ROWS_PER_FAULT:
@@ -71,7 +69,7 @@ class _Faults:
             people = film.directors + [actor for actor, _ in film.cast]
             name = next((p.name for p in people if _twice(p.name) not in (None, p.name)), None)
             if name and film.has_record and i != at.get("html_entities"):
-                at["double_encoded"], plan.truth["double_encoded"] = i, name
+                at["double_encoded"], plan.name = i, name
                 break
         return plan
 
@@ -128,40 +126,17 @@ def _tmdb_record(film: Film, dice: Dice, fame: float, quality: float) -> dict[st
     }
 
 
-def write_films(
-    folder: WorldFolder, settings: SampleSettings, *, broken_rows: bool
-) -> dict[str, Any]:
-    """Write the files; the counts of the answer key that are about them."""
-    seed, total, users = settings.seed, settings.films, settings.users
-    films = draw_films(seed, total)
+def write_films(folder: WorldFolder, settings: SampleSettings, *, broken_rows: bool) -> None:
+    """Write the files of MovieLens and TMDB."""
+    seed, users = settings.seed, settings.users
+    films = draw_films(seed, settings.films)
     model = RatingModel(seed, films, users, settings.ratings)
     faults = _Faults.plan(seed, films, users, settings.ratings) if broken_rows else _Faults()
     with folder.open(f"{_MOVIELENS}/README.txt") as write:
         write(_TABLES["readme"].encode())
     _write_lists(folder, model, faults)
-    budgets = _write_tmdb(folder, model, faults)
-    tags, rated, stars = _write_ratings(folder, model, faults)
-    recorded = [f for f in films if f.has_record]
-    named = ("overview", "cast", "release_date", "runtime", "keywords")
-    return {
-        "films": len(films),
-        "users": settings.users,
-        "ratings": int(stars.sum()),
-        "tags": tags,
-        "rated_films": rated,
-        "rating_counts": {str(k / 2): int(stars[k]) for k in range(1, 11)},
-        "films_linked": sum(f.tmdb_id is not None for f in films),
-        "tmdb_ids": len({f.tmdb_id for f in films if f.tmdb_id is not None}),
-        "films_with_record": len(recorded),
-        **{f"films_with_{name}": sum(bool(getattr(f, name)) for f in recorded) for name in named},
-        "films_with_director": sum(bool(f.directors) for f in recorded),
-        "films_with_budget": budgets,
-        "films_in_series": sum(f.collection is not None for f in recorded),
-        "series": len({f.collection["id"] for f in recorded if f.collection is not None}),
-        "remakes": sum(f.remake for f in films),
-        "films_without_genres": sum(not f.genres_listed for f in films),
-        "films_without_year": sum(not f.year_listed for f in films),
-    }
+    _write_tmdb(folder, model, faults)
+    _write_ratings(folder, model, faults)
 
 
 def _write_lists(folder: WorldFolder, model: RatingModel, faults: _Faults) -> None:
@@ -184,13 +159,12 @@ def _write_lists(folder: WorldFolder, model: RatingModel, faults: _Faults) -> No
                 folder.fault(name, folder.lines[name], "unknown_film", True, row)
         i = faults.films.get(reason)
         if i is not None:
-            year = str(films[i].year) if reason == "no_year" else None
-            folder.fault(name, i + 2, reason, False, _csv(frame[i : i + 1]).decode().rstrip(), year)
+            folder.fault(name, i + 2, reason, False, _csv(frame[i : i + 1]).decode().rstrip())
 
 
-def _write_tmdb(folder: WorldFolder, model: RatingModel, faults: _Faults) -> int:
-    """Write TMDB's file; how many own records have a budget."""
-    films, fame, with_budget = model.films, model.weight * len(model.films), 0
+def _write_tmdb(folder: WorldFolder, model: RatingModel, faults: _Faults) -> None:
+    """Write TMDB's file."""
+    films, fame = model.films, model.weight * len(model.films)
     kinds = ("not_json", "record_of_another_film", "html_entities", "double_encoded")
     with folder.open(_TMDB) as write:
         for i, film in enumerate(films):
@@ -198,7 +172,6 @@ def _write_tmdb(folder: WorldFolder, model: RatingModel, faults: _Faults) -> int
                 continue
             dice, quality = Dice(model.seed, "record", i), float(model.quality[i])
             record = _tmdb_record(film, dice, float(fame[i]), quality)
-            with_budget += film.has_record and record["budget"] > 0
             fault = next((kind for kind in kinds if faults.films.get(kind) == i), None)
             if fault == "record_of_another_film":
                 record["imdb_id"] = f"tt{9_900_000 + i % 99_999:07d}"
@@ -207,26 +180,22 @@ def _write_tmdb(folder: WorldFolder, model: RatingModel, faults: _Faults) -> int
                 record["overview"] = html.escape(record["overview"])
             elif fault == "double_encoded":
                 for person in [*record["credits"]["cast"], *record["credits"]["crew"]]:
-                    if person["name"] == faults.truth[fault]:
+                    if person["name"] == faults.name:
                         person["name"] = _twice(person["name"])
             text = orjson.dumps(record)
             text = text[: len(text) * 3 // 5] if fault == "not_json" else text
             write(text + b"\n")
             if fault is not None:
-                shown, truth = text.decode("utf-8", "ignore")[:500], faults.truth.get(fault)
-                folder.fault(_TMDB, folder.lines[_TMDB], fault, truth is None, shown, truth)
+                shown = text.decode("utf-8", "ignore")[:500]
+                folder.fault(_TMDB, folder.lines[_TMDB], fault, fault in kinds[:2], shown)
             if folder.lines[_TMDB] % 5_000 == 0:
                 advance("sample TMDB records", i, len(films))
-    return with_budget
 
 
-def _write_ratings(
-    folder: WorldFolder, model: RatingModel, faults: _Faults
-) -> tuple[int, int, Ints]:
-    """Write ratings and tags by block: tags, rated films, ratings by half stars (0-10)."""
-    name, tags, tagging = f"{_MOVIELENS}/ratings.csv", f"{_MOVIELENS}/tags.csv", TagModel(model)
-    rated, stars = np.zeros(len(model.films), dtype=bool), np.zeros(11, dtype=np.int64)
-    with folder.open(name) as write, folder.open(tags) as write_tags:
+def _write_ratings(folder: WorldFolder, model: RatingModel, faults: _Faults) -> None:
+    """Write ratings and tags block by block of users."""
+    name, tagging, done = f"{_MOVIELENS}/ratings.csv", TagModel(model), 0
+    with folder.open(name) as write, folder.open(f"{_MOVIELENS}/tags.csv") as write_tags:
         write(b"userId,movieId,rating,timestamp\r\n")
         write_tags(b"userId,movieId,tag,timestamp\r\n")
         for number in range(model.blocks):
@@ -244,10 +213,8 @@ def _write_ratings(
                 folder.fault(name, folder.lines[name], reason, True, row)
             write(_csv(frame[start:]))
             write_tags(_csv(tagging.block(number, block)))
-            rated[block.film] = True
-            stars += np.bincount(block.half_stars, minlength=11)
-            advance("sample ratings", int(stars.sum()), int(model.activity.sum()))
-    return folder.lines[tags] - 1, int(rated.sum()), stars
+            done += len(block.film)
+            advance("sample ratings", done, int(model.activity.sum()))
 
 
 def _csv(frame: pl.DataFrame, *, header: bool = False) -> bytes:

@@ -58,7 +58,7 @@ def steam_files(settings: SampleSettings, *, broken_rows: bool) -> SourceFiles:
 def _add_games(out: SourceFiles, count: int, dice: Dice) -> list[_Game]:
     firsts, seconds, houses = (_TABLES[k] for k in ("firsts", "seconds", "houses"))
     names = [f"{town_name(dice)} {dice.pick(houses)}" for _ in range(max(8, count // 12))]
-    empty = out.counts["games_empty"] = max(3, round(count * _SHARES["empty"]))
+    empty = max(3, round(count * _SHARES["empty"]))
     games: dict[str, _Game] = {}
     lines = out.lines[GAMES]
     while len(games) < count:
@@ -74,8 +74,6 @@ def _add_games(out: SourceFiles, count: int, dice: Dice) -> list[_Game]:
         games[title] = game
         record = _game_record(game, names, dice)
         lines.append(json.dumps(record).encode())
-        out.counts["games"] += 1
-        out.counts["games_unnamed"] += record["app_name"] is _NAN
     lines[:0] = [json.dumps(dict.fromkeys(record, _NAN)).encode()] * empty
     return list(games.values())
 
@@ -116,17 +114,13 @@ def _add_user(
         good = liking + 1.6 * (dice.roll() + dice.roll() - 1) > -0.5
         day = _FIRST + timedelta(days=dice.below((_LAST - _FIRST).days))
         dated = not dice.chance(_SHARES["yearless"])
-        if not dated:
-            out.counts["reviews_undated"] += 1
         entries.append(_entry(game, good, day, dice, dated=dated))
         if dice.chance(_SHARES["repeated"]):
             entries.append(_entry(game, good, day + timedelta(days=30), dice))
-            out.counts["reviews_repeated"] += 1
         items.append(_item(game, minutes, dice))
     if dice.chance(_SHARES["unlisted"] * len(games)):
         gone = _Game(7 + 10 * dice.below(90), "Withdrawn", (), 0.0)
         entries.append(_entry(gone, True, _FIRST, dice))
-        out.counts["reviews_unlisted"] += 1
     # The published libraries have users twice; here a third of their games are.
     items += [_item(game, 0, dice) for game in dice.sample(games, len(games) // 3)]
     identity = {"user_id": user, "user_url": f"http://community.example/id/{user}"}
@@ -134,9 +128,6 @@ def _add_user(
     if dice.chance(0.9):
         library = {"user_id": user, "items_count": len(items), "steam_id": user}
         out.lines[ITEMS].append(repr(library | identity | {"items": items}).encode())
-        out.counts["times"] += len(items)
-    out.counts["users"] += 1
-    out.counts["reviews"] += len(entries)
 
 
 def _item(game: _Game, minutes: int, dice: Dice) -> Record:

@@ -14,7 +14,6 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 
 from pipelines.config import SampleSettings
-from pipelines.store.files import sha256_of
 
 #: The answer key's name in the world's folder.
 KEY_FILE = "sample_world.json"
@@ -29,7 +28,7 @@ class BrokenRow:
 
     ``file`` is relative to the world's folder, with ``/``; ``line`` counts from 1, in the unpacked
     text. A loader has to leave a ``rejected`` row out for ``reason``; others are repaired or kept
-    by a later step, and ``truth`` is what a repair gives. ``text`` is cut to 500 characters.
+    by a later step. ``text`` is cut to 500 characters.
     """
 
     file: str
@@ -37,55 +36,18 @@ class BrokenRow:
     reason: str
     rejected: bool
     text: str
-    truth: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FileFacts:
-    """Size and checksum of a file, and its lines (of the unpacked text, for a packed file)."""
-
-    bytes: int
-    lines: int
-    sha256: str
 
 
 class SampleWorld(BaseModel):
-    """The answer key of a sample world: counts without the rows with ``rejected``.
-
-    ``films_with_record`` counts films whose own record is in the TMDB file, the other
-    ``films_with_…`` those with that field (a runtime or budget of 0 is none). ``remakes`` share
-    their title with an older film, ``rating_counts`` has keys ``0.5`` … ``5.0``.
-    """
+    """The answer key of a sample world: its settings, broken rows, and files with their bytes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     code_version: str
     settings: SampleSettings
     broken_rows: bool
-    films: int
-    users: int
-    ratings: int
-    tags: int
-    rated_films: int
-    rating_counts: dict[str, int]
-    films_linked: int
-    tmdb_ids: int
-    films_with_record: int
-    films_with_overview: int
-    films_with_cast: int
-    films_with_director: int
-    films_with_release_date: int
-    films_with_runtime: int
-    films_with_keywords: int
-    films_with_budget: int
-    films_in_series: int
-    series: int
-    remakes: int
-    films_without_genres: int
-    films_without_year: int
-    others: dict[str, dict[str, int]]
     broken: tuple[BrokenRow, ...]
-    files: dict[str, FileFacts]
+    files: dict[str, int]
 
     @property
     def rejected(self) -> tuple[BrokenRow, ...]:
@@ -97,7 +59,7 @@ class SampleWorld(BaseModel):
         """Read the answer key in ``folder``; None if files are lost or of other sizes."""
         try:
             world = cls.model_validate_json((folder / KEY_FILE).read_bytes())
-            complete = all((folder / n).stat().st_size == f.bytes for n, f in world.files.items())
+            complete = all((folder / n).stat().st_size == size for n, size in world.files.items())
         except (OSError, ValueError):
             return None
         return world if complete else None
@@ -105,11 +67,10 @@ class SampleWorld(BaseModel):
 
 @dataclass
 class SourceFiles:
-    """Lines of a source's files by name, their broken rows and counts, before they are written."""
+    """Lines of a source's files by name and their broken rows, before they are written."""
 
     lines: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     broken: list[BrokenRow] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, name: str, record: Mapping[str, Any]) -> None:
         """Add a record as a line of JSON."""
@@ -132,11 +93,11 @@ def within(value: int, low: int, high: int) -> int:
 
 @dataclass
 class WorldFolder:
-    """Files below a folder, with lines, size and checksum of each, and their broken rows."""
+    """Files below a folder, with lines and size (bytes) of each, and their broken rows."""
 
     path: Path
     lines: Counter[str] = field(default_factory=Counter)
-    facts: dict[str, FileFacts] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
     broken: list[BrokenRow] = field(default_factory=list)
 
     @contextmanager
@@ -154,10 +115,10 @@ class WorldFolder:
             packed = gzip.GzipFile("", "wb", 6, file, mtime=0) if name.endswith(".gz") else None
             with packed or nullcontext(file) as target:
                 yield write
-        self.facts[name] = FileFacts(path.stat().st_size, self.lines[name], sha256_of(path))
+        self.sizes[name] = path.stat().st_size
 
     def fault(self, *row: Any) -> None:
-        """List a broken row: file, line, reason, whether it is rejected, text and truth."""
+        """List a broken row: file, line, reason, whether it is rejected, and text."""
         self.broken.append(BrokenRow(*row))
 
     def write(self, files: SourceFiles) -> None:

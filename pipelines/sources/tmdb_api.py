@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sqlite3
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -35,8 +34,6 @@ _MAX_CAST = 30
 _DEPARTMENTS = frozenset({"Directing", "Writing"})
 #: The environment variable to put the bearer token into.
 TOKEN_VARIABLE = "UNDERSTUDY_TMDB__TOKEN"  # noqa: S105 - a name, not a secret
-#: Largest answer that is read (bytes); the largest real ones have some 300 KB.
-MAX_BODY = 8 << 20
 #: Films in a row without an answer after which the service counts as down.
 MAX_FAILURES_IN_A_ROW = 20
 #: Share of asked films without an answer (and at least as many as above) that stops the run.
@@ -44,13 +41,19 @@ MAX_FAILED_SHARE = 0.05
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _SETTLED = ("found", "not_found", "another_film")
+_TABLE = """
+PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;
+CREATE TABLE IF NOT EXISTS answers (tmdb_id INTEGER PRIMARY KEY,
+ status TEXT NOT NULL, fetched_at REAL NOT NULL, record BLOB);
+"""
+_FRESH = "FROM answers WHERE fetched_at > iif(status = 'found', ?, ?)"
 
 
 class TmdbCache:
     """Answers by film, in one SQLite table.
 
     ``status`` is ``found``, ``not_found`` (404) or ``another_film`` (the answer has another id).
-    Each answer is a transaction: whole or not there, whenever the process ends. Records, and notes
+    Each answer is a transaction: complete or absent, whenever the process ends. Records, and notes
     that there is none, count for the two ages.
 
     Raises :class:`StoreError` if the file can't be read or written, or is damaged.
@@ -65,7 +68,6 @@ class TmdbCache:
     ) -> None:
         self.file = file
         self._ages = (record_age.total_seconds(), missing_age.total_seconds())
-        self._lock = threading.Lock()
         self._held: sqlite3.Connection | None = None
 
     def __bool__(self) -> bool:
@@ -74,54 +76,46 @@ class TmdbCache:
 
     def fresh(self) -> set[int]:
         """Films with an answer that is not too old."""
-        return {film for film, *_ in self._rows("SELECT tmdb_id FROM fresh")}
+        return {film for (film,) in self._fresh("SELECT tmdb_id")}
 
     def get(self, tmdb_id: int) -> tuple[str, dict[str, Any] | None] | None:
         """Status and record of a film's answer, if there is one that is not too old."""
-        for status, record in self._rows(
-            "SELECT status, record FROM fresh WHERE tmdb_id = ?", tmdb_id
-        ):
+        for status, record in self._fresh("SELECT status, record", tmdb_id):
             return status, None if record is None else orjson.loads(record)
         return None
 
     def put(self, tmdb_id: int, status: str, record: dict[str, Any] | None) -> None:
         """Keep an answer, its record as :func:`slim`."""
         content = None if record is None else orjson.dumps(slim(record))
-        row = (tmdb_id, status, time.time(), content)
-        self._rows("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", *row)
+        with self._connection() as connection:
+            row = (tmdb_id, status, time.time(), content)
+            connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", row)
 
     def close(self) -> None:
         """Close the file; the next call opens it again."""
-        with self._lock:
-            if self._held is not None:
-                self._held.close()
-                self._held = None
+        if self._held is not None:
+            self._held.close()
+            self._held = None
 
-    def _rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        with self._lock, self._errors():
-            if self._held is None and query.startswith("SELECT") and not self.file.exists():
-                return []
+    def _fresh(self, columns: str, *film: int) -> list[tuple[Any, ...]]:
+        if self._held is None and not self:
+            return []
+        oldest = (time.time() - age for age in self._ages)
+        query = f"{columns} {_FRESH}{' AND tmdb_id = ?' if film else ''}"
+        with self._connection() as connection:
+            return connection.execute(query, (*oldest, *film)).fetchall()
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        try:
             if self._held is None:
                 self.file.parent.mkdir(parents=True, exist_ok=True)
+                # Tables are read in other threads than the one that fetched, one after the other.
                 self._held = sqlite3.connect(
                     self.file, isolation_level=None, check_same_thread=False
                 )
-                self._held.executescript(
-                    "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
-                    "CREATE TABLE IF NOT EXISTS answers (tmdb_id INTEGER PRIMARY KEY,"
-                    " status TEXT NOT NULL, fetched_at REAL NOT NULL, record BLOB);"
-                )
-                record_age, missing_age = self._ages
-                self._held.execute(
-                    "CREATE TEMP VIEW fresh AS SELECT * FROM answers WHERE fetched_at >"  # noqa: S608
-                    f" {time.time()} - iif(status = 'found', {record_age}, {missing_age})"
-                )
-            return self._held.execute(query, parameters).fetchall()
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
+                self._held.executescript(_TABLE)
+            yield self._held
         except (sqlite3.Error, OSError) as error:
             raise StoreError(
                 f"the TMDB cache can't be read or written ({error})",
@@ -157,7 +151,7 @@ def slim(record: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class FetchReport:
-    """Result of a fetch; counts are films unless stated."""
+    """Result of a fetch; counts are films."""
 
     #: Films asked about, each once.
     wanted: int = 0
@@ -166,12 +160,8 @@ class FetchReport:
     #: New answers by status.
     answers: Counter[str] = field(default_factory=Counter)
     #: Films without an answer after all tries, with the last fault (``timeout``, ``connection``,
-    #: ``http_503``, ``bad_json``, ``too_large``); asked again in the next run.
+    #: ``http_503``, ``bad_json``); asked again in the next run.
     failed: dict[int, str] = field(default_factory=dict)
-    #: Requests sent.
-    requests: int = 0
-    #: Time that all workers waited because the server asked to (seconds).
-    paused: float = 0.0
 
     @property
     def settled(self) -> int:
@@ -193,15 +183,15 @@ class TmdbClient:
         self._cache = cache
         self._backoff = backoff
         self._base = _checked_address(settings.base_url)
-        token = settings.token.get_secret_value().strip() if settings.token else ""
-        if token and not re.fullmatch(r"[\x21-\x7e]+", token):
+        if (token := self._token()) and not re.fullmatch(r"[\x21-\x7e]+", token):
             # Checked here because the HTTP library's own message would show the value.
             raise ConfigError("the TMDB token contains invalid characters", where=TOKEN_VARIABLE)
 
     def fetch(self, tmdb_ids: Iterable[int]) -> FetchReport:
         """Bring the answers for all films into the cache; only missing ones are asked for.
 
-        Stopping it at any point (Ctrl-C, a kill) keeps every answer that had come.
+        Stopping it at any point (Ctrl-C, a kill) keeps every answer that had come. It runs an event
+        loop: call it where none is running.
 
         Raises
         ------
@@ -216,170 +206,152 @@ class TmdbClient:
         films, fresh = list(dict.fromkeys(tmdb_ids)), self._cache.fresh()
         pending = [film for film in films if film not in fresh]
         report = FetchReport(len(films), len(films) - len(pending))
-        if pending:
-            with closing(self._connect()) as connection:
-                _Fetch(self, report, connection, len(pending)).run(pending)
-        advance("tmdb", report.settled + len(report.failed), report.wanted)
-        return report
-
-    def _connect(self) -> httpx.Client:
-        token = self._settings.token
-        if not token or not token.get_secret_value().strip():
+        if pending and not self._token():
             raise SourceError(
                 "the TMDB API needs a bearer token",
                 where=self._base,
                 hint=f"set {TOKEN_VARIABLE} in the environment, or put a dump into tmdb/",
             )
-        size = self._settings.concurrency
-        return httpx.Client(
-            headers={
-                "Authorization": f"Bearer {token.get_secret_value().strip()}",
-                "Accept": "application/json",
-                "User-Agent": "understudy",
-            },
-            timeout=self._settings.timeout,
-            limits=httpx.Limits(max_connections=size, max_keepalive_connections=size),
-            follow_redirects=False,  # the token goes to no other host
-        )
+        if pending:
+            try:
+                asyncio.run(self._run(pending, report))
+            except BaseExceptionGroup as faults:
+                # The first worker that fails cancels the others.
+                raise faults.exceptions[0] from None
+        advance("tmdb", report.settled + len(report.failed), report.wanted)
+        return report
+
+    def _token(self) -> str:
+        token = self._settings.token
+        return token.get_secret_value().strip() if token else ""
+
+    async def _run(self, pending: list[int], report: FetchReport) -> None:
+        size = min(self._settings.concurrency, len(pending))
+        headers = {
+            "Authorization": f"Bearer {self._token()}",
+            "Accept": "application/json",
+            "User-Agent": "understudy",
+        }
+        limits = httpx.Limits(max_connections=size, max_keepalive_connections=size)
+        # Redirects are not followed: the token goes to no other host.
+        async with httpx.AsyncClient(headers=headers, timeout=None, limits=limits) as connection:  # noqa: S113
+            fetch = _Fetch(self, report, connection, len(pending))
+            films = iter(pending)
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(size):
+                    workers.create_task(fetch.work(films))
+        if report.failed and not report.answers:
+            raise fetch.down()
 
 
 class _Fetch:
-    """A run over the pending films; its threads share the cool-down and the counts."""
+    """A run over the pending films; its workers share the cool-down and the counts."""
 
     def __init__(
-        self, client: TmdbClient, report: FetchReport, connection: httpx.Client, pending: int
+        self,
+        client: TmdbClient,
+        report: FetchReport,
+        connection: httpx.AsyncClient,
+        pending: int,
     ) -> None:
-        self._settings, self._base = client._settings, client._base
+        self._settings, self._base, self._token = client._settings, client._base, client._token()
         self._cache, self._backoff = client._cache, client._backoff
         self._report = report
         self._connection = connection
-        self._lock = threading.Lock()
-        self._stop = threading.Event()
         self._until = 0.0
         self._pauses = self._failures = 0
         self._allowed = max(MAX_FAILURES_IN_A_ROW, MAX_FAILED_SHARE * pending)
 
-    def run(self, pending: list[int]) -> None:
-        with ThreadPoolExecutor(min(self._settings.concurrency, len(pending))) as pool:
-            try:
-                for done in as_completed([pool.submit(self._film, film) for film in pending]):
-                    done.result()
-                    report = self._report
-                    advance("tmdb", report.settled + len(report.failed), report.wanted)
-            finally:
-                self._stop.set()
-                pool.shutdown(cancel_futures=True)
-        if self._report.failed and not self._report.answers:
-            raise self._down()
+    async def work(self, films: Iterator[int]) -> None:
+        """Ask for films until there are no more."""
+        report = self._report
+        for film in films:
+            status, record = await self._answer(film)
+            if status in _SETTLED:
+                self._cache.put(film, status, record)
+                report.answers[status] += 1
+                self._failures = 0
+            else:
+                report.failed[film] = status
+                self._failures += 1
+                failed = len(report.failed)
+                if self._failures >= MAX_FAILURES_IN_A_ROW or failed > self._allowed:
+                    raise self.down()
+            advance("tmdb", report.settled + len(report.failed), report.wanted)
 
-    def _film(self, tmdb_id: int) -> None:
-        try:
-            kind, record = self._settled(tmdb_id)
-            if kind in _SETTLED:
-                self._cache.put(tmdb_id, kind, record)
-            with self._lock:
-                if kind in _SETTLED:
-                    self._report.answers[kind] += 1
-                    self._failures = 0
-                elif kind:
-                    self._report.failed[tmdb_id] = kind
-                    self._failures += 1
-                    failed = len(self._report.failed)
-                    if self._failures >= MAX_FAILURES_IN_A_ROW or failed > self._allowed:
-                        raise self._down()
-        except BaseException:
-            self._stop.set()
-            raise
-
-    def _settled(self, tmdb_id: int) -> tuple[str, dict[str, Any] | None]:
+    async def _answer(self, tmdb_id: int) -> tuple[str, dict[str, Any] | None]:
         """Ask until there is an answer or the tries are used up; pauses use up none."""
         tries = 0
-        while not self._stop.is_set():
-            left = self._until - time.monotonic()
-            if left > 0:
-                self._stop.wait(left)
-                continue
-            with self._lock:
-                self._report.requests += 1
-            kind, record, wait = self._ask(tmdb_id)
-            if kind == "throttled":
-                pause = min(backoff(tries + 1, 2.0), self._settings.max_wait)
-                self._pause(pause if wait is None else wait)
-            elif kind in _SETTLED or kind == "too_large":
-                self._pauses = 0
-                return kind, record
-            elif tries == self._settings.retries:
-                return kind, None
+        while True:
+            while (left := self._until - time.monotonic()) > 0:
+                await asyncio.sleep(left)
+            try:
+                # httpx limits each read; a server that drips bytes would never reach it.
+                async with asyncio.timeout(self._settings.timeout):
+                    response = await self._connection.get(
+                        f"{self._base}/movie/{tmdb_id}",
+                        params={"append_to_response": "credits,keywords", "language": "en-US"},
+                    )
+            except TimeoutError:
+                status, record = "timeout", None
+            except httpx.RequestError:
+                status, record = "connection", None
             else:
+                wait = response.headers.get("Retry-After")
+                if response.status_code == 429 or (response.status_code == 503 and wait):
+                    self._pause(retry_after(wait))
+                    continue
+                status, record = self._classified(tmdb_id, response)
+            if status in _SETTLED:
+                self._pauses = 0
+            elif tries < self._settings.retries:
                 tries += 1
-                self._stop.wait(backoff(tries, self._backoff))
-        return "", None
+                await asyncio.sleep(backoff(tries, self._backoff))
+                continue
+            return status, record
 
-    def _pause(self, seconds: float) -> None:
-        """Hold all threads for ``seconds`` from now; overlapping pauses count once."""
-        most, limit = self._settings.max_wait, self._settings.retries + 1
+    def _pause(self, seconds: float | None) -> None:
+        """Hold all workers for ``seconds`` from now; overlapping pauses count once."""
+        longest, limit = self._settings.max_wait, self._settings.retries + 1
+        if seconds is None:
+            seconds = min(backoff(self._pauses + 1, 2.0), longest)
         now = time.monotonic()
-        with self._lock:
-            self._pauses += self._until <= now
-            if seconds > most or self._pauses > limit:
-                raise SourceUnavailableError(
-                    f"TMDB asks to wait {seconds:.0f} s, longer than tmdb.max_wait ({most:.0f} s)"
-                    if seconds > most
-                    else f"TMDB limits the rate of requests even after {limit} pauses",
-                    where=self._base,
-                    hint=self._progress(),
-                )
-            until = max(self._until, now + seconds)
-            self._report.paused += until - max(self._until, now)
-            self._until = until
+        self._pauses += self._until <= now
+        if seconds > longest or self._pauses > limit:
+            raise SourceUnavailableError(
+                f"TMDB asks to wait {seconds:.0f} s, longer than tmdb.max_wait ({longest:.0f} s)"
+                if seconds > longest
+                else f"TMDB limits the rate of requests even after {limit} pauses",
+                where=self._base,
+                hint=self._progress(),
+            )
+        self._until = max(self._until, now + seconds)
 
-    def _ask(self, tmdb_id: int) -> tuple[str, dict[str, Any] | None, float | None]:
-        """Ask once: the status or the fault, the record, and the wait that the server asks for.
+    def _classified(
+        self, tmdb_id: int, response: httpx.Response
+    ) -> tuple[str, dict[str, Any] | None]:
+        """The status or the fault of a response, and its record.
 
         Raises :class:`SourceError` for answers that no further try can change (401, 403,
         redirects, other 4xx).
         """
-        # httpx limits each read; a server that drips bytes would never reach it.
-        end = time.monotonic() + self._settings.timeout
-        body = b""
-        try:
-            with self._connection.stream(
-                "GET",
-                f"{self._base}/movie/{tmdb_id}",
-                params={"append_to_response": "credits,keywords", "language": "en-US"},
-            ) as response:
-                for part in response.iter_bytes():
-                    body += part
-                    if len(body) > MAX_BODY:
-                        return "too_large", None, None
-                    if time.monotonic() > end:
-                        return "timeout", None, None
-        except httpx.TimeoutException:
-            return "timeout", None, None
-        except httpx.RequestError:
-            return "connection", None, None
-        status, wait = response.status_code, response.headers.get("Retry-After")
-        if status == 200:
-            return *self._record(tmdb_id, body), None
-        if status == 404:
-            return "not_found", None, None
-        if status == 429 or (status == 503 and wait is not None):
-            return "throttled", None, retry_after(wait)
-        if status in TRANSIENT_STATUS:
-            return f"http_{status}", None, None
-        refused = status in (401, 403)
-        raise SourceError(
-            f"TMDB refuses the bearer token (HTTP {status})"
-            if refused
-            else f"TMDB answers HTTP {status}, which a retry can't change",
-            where=self._base,
-            hint=f"set {TOKEN_VARIABLE} to the account's API read access token"
-            if refused
-            else "check tmdb.base_url",
-        )
-
-    def _record(self, tmdb_id: int, body: bytes) -> tuple[str, dict[str, Any] | None]:
-        if self._connection.headers["Authorization"].removeprefix("Bearer ").encode() in body:
+        code, body = response.status_code, response.content
+        if code == 404:
+            return "not_found", None
+        if code in TRANSIENT_STATUS:
+            return f"http_{code}", None
+        if code != 200:
+            refused = code in (401, 403)
+            raise SourceError(
+                f"TMDB refuses the bearer token (HTTP {code})"
+                if refused
+                else f"TMDB answers HTTP {code}, which a retry can't change",
+                where=self._base,
+                hint=f"set {TOKEN_VARIABLE} to the account's API read access token"
+                if refused
+                else "check tmdb.base_url",
+            )
+        if self._token.encode() in body:
             # A debugging proxy, or worse: nothing of it may reach a file.
             raise SourceError(
                 "the response contains the bearer token; it was discarded", where=self._base
@@ -391,7 +363,8 @@ class _Fetch:
             return "bad_json", None  # cut off, or a proxy's error page
         return "found" if same else "another_film", record
 
-    def _down(self) -> SourceUnavailableError:
+    def down(self) -> SourceUnavailableError:
+        """The error of a service that did not answer."""
         last = next(reversed(self._report.failed.values()))
         return SourceUnavailableError(
             f"TMDB did not answer for {len(self._report.failed)} films (last error: {last})",

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
-from pipelines import instructions
 from pipelines.cohorts import check_cohort_name
 from pipelines.config import EngineSettings, Settings, identity_hash
 from pipelines.context import PipelineContext
@@ -230,7 +229,7 @@ class Stage:
             self.datasets,
             lambda: self.made(inputs, settings, report),
             self.code_version,
-            {**self._config(inputs, settings), **instructions.identity()},
+            self._config(inputs, settings),
             inputs.versions,
             self.reusable is None or self.reusable(inputs),
         )

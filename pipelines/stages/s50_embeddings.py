@@ -10,9 +10,7 @@ import polars as pl
 from pipelines import embeddings
 from pipelines.config import Settings
 from pipelines.domains import DOMAINS
-from pipelines.instructions import identity
 from pipelines.stages._stage import Inputs, Report, Stage
-from pipelines.store import Snapshot
 
 __all__ = ["STAGES"]
 
@@ -21,6 +19,8 @@ def _stage(source: str, target: str, key: str, text: Callable[[pl.DataFrame], pl
     def make(inputs: Inputs, settings: Settings, report: Report) -> pl.DataFrame:
         """Encode every row's text; unchanged texts keep their vectors."""
         frame, previous = inputs["rows"].read(), inputs.previous
+        if previous is not None and previous.manifest.code_version != embeddings.CODE_VERSION:
+            previous = None
         embedder = embeddings.load_embedder(settings.embedding, settings.runtime)
         report.stats.update(model=embedder.name, dimension=embedder.dimension)
         vectors = embeddings.embed_table(
@@ -28,9 +28,9 @@ def _stage(source: str, target: str, key: str, text: Callable[[pl.DataFrame], pl
             key,
             text(frame),
             embedder,
-            previous=previous.read() if previous is not None and _made_alike(previous) else None,
-            # Parts of another code or instruction set are not taken up.
-            folder=inputs.scratch / "-".join([embeddings.CODE_VERSION, *identity().values()]),
+            previous=previous.read() if previous is not None else None,
+            # Parts of another code are not taken up.
+            folder=inputs.scratch / embeddings.CODE_VERSION,
         )
         shutil.rmtree(inputs.scratch, ignore_errors=True)
         return vectors
@@ -46,15 +46,6 @@ def _stage(source: str, target: str, key: str, text: Callable[[pl.DataFrame], pl
         by_cohort=key == "persona_id",
         # Personas alone can be added: whoever is in a release has a vector.
         all_cohorts=key == "persona_id",
-    )
-
-
-def _made_alike(table: Snapshot) -> bool:
-    """Return True if the table was encoded by the same code and instruction set."""
-    manifest = table.manifest
-    return (manifest.code_version, manifest.config.get("instructions")) == (
-        embeddings.CODE_VERSION,
-        identity().get("instructions"),
     )
 
 

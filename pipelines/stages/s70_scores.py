@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 import numpy as np
 import polars as pl
 
-from pipelines import instructions, raters
+from pipelines import raters
 from pipelines.cohorts import block_size
 from pipelines.config import EngineSettings, ScoringSettings, Settings
 from pipelines.domains import DOMAINS, cohort_domain
@@ -250,7 +250,6 @@ def _rated_by(inputs: Inputs, settings: Settings) -> dict[str, Any]:
     fitted = {table for name in names for table in _fitted_on(name, inputs)}
     decides: dict[str, Any] = {
         "code": raters.CODE_VERSION,
-        **instructions.identity(),
         # Sizes of the plan and of its pieces show in the pairs, that of the report nowhere.
         "scoring": {
             name: value

@@ -11,7 +11,6 @@ import pytest
 from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS
 from pipelines.personas import imported_batches
-from pipelines.sample_world import SampleWorld
 from pipelines.sample_world._amazon import PRODUCT_SHELVES
 from pipelines.store import Store
 
@@ -22,20 +21,17 @@ LACKED = {"Oddities", "Fog Machines", "Seasonal Specials"}
 
 
 @pytest.fixture(scope="module")
-def made(published_home: Path) -> tuple[Store, Settings, SampleWorld]:
+def made(published_home: Path) -> tuple[Store, Settings]:
     """The home with the products' tables of the default sample world."""
-    (world,) = (published_home / "worlds").glob("sample-*")
-    key = SampleWorld.read(world)
-    assert key is not None
-    return Store(published_home), Settings(runtime={"home": published_home}), key  # type: ignore[arg-type]
+    return Store(published_home), Settings(runtime={"home": published_home})  # type: ignore[arg-type]
 
 
 def test_every_record_and_review_is_published_or_counted(
-    made: tuple[Store, Settings, SampleWorld],
+    made: tuple[Store, Settings],
 ) -> None:
-    store, _, key = made
+    store, _ = made
     items = store.current("products.items")
-    assert items.rows == key.others["amazon"]["products"]
+    assert items.rows == 748
     raw = pl.concat(
         store.current(f"raw.amazon_reviews_{edition}").read(["category"])
         for edition in ("2018", "2023")
@@ -49,9 +45,9 @@ def test_every_record_and_review_is_published_or_counted(
 
 
 def test_products_are_matched_to_the_tree_by_every_heuristic_but_for_what_it_lacks(
-    made: tuple[Store, Settings, SampleWorld],
+    made: tuple[Store, Settings],
 ) -> None:
-    store, settings, _ = made
+    store, settings = made
     products = store.current("products.products")
     stats = products.manifest.stats
     assert set(stats["matched_by"]) == {"equal", "folded", "words", "substring"}
@@ -70,9 +66,9 @@ def test_products_are_matched_to_the_tree_by_every_heuristic_but_for_what_it_lac
 
 
 def test_shoppers_can_be_asked_about_forty_choice_sets(
-    made: tuple[Store, Settings, SampleWorld],
+    made: tuple[Store, Settings],
 ) -> None:
-    store, _, _ = made
+    store, _ = made
     shown = store.current("products.choice_set_items").read()
     sizes = shown.group_by("category_id", "split").len()
     assert sizes.height >= 40
@@ -83,14 +79,11 @@ def test_shoppers_can_be_asked_about_forty_choice_sets(
     assert whole.agg(pl.col("facet_id").n_unique())["facet_id"].min() >= 5  # type: ignore[operator]
 
 
-def test_the_persona_files_become_personas(made: tuple[Store, Settings, SampleWorld]) -> None:
-    store, _, key = made
-    counts = key.others["persona_files"]
+def test_the_persona_files_become_personas(made: tuple[Store, Settings]) -> None:
+    store, _ = made
     raw = store.current("raw.persona_files")
     frame = pl.concat(imported_batches(raw, rows=50))
     CONTRACTS["movies.personas"].validate(frame)
-    assert frame.height == raw.rows == counts["personas"]
-    assert (frame["description"].str.starts_with("This is what is known")).sum() == counts[
-        "with_attributes_only"
-    ]
-    assert store.current("raw.taxonomy_categories").rows == key.others["taxonomy"]["categories"]
+    assert frame.height == raw.rows == 200
+    assert frame["description"].str.starts_with("This is what is known").sum() == 67
+    assert store.current("raw.taxonomy_categories").rows == 88

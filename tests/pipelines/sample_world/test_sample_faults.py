@@ -55,7 +55,7 @@ def test_killed_half_way_it_leaves_no_world_and_the_next_run_cleans_up(
     killed = python(KILLED_AT, tmp_path / "world", calls)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert not (tmp_path / "world").exists()
-    left = list(tmp_path.glob(".world.*.partial"))
+    left = list(tmp_path.glob(".world.partial"))
     assert len(left) == 1
     assert not list(left[0].rglob(KEY_FILE))
 
@@ -122,19 +122,19 @@ def test_a_world_with_a_shortened_file_is_made_again(tmp_path: Path) -> None:
     assert file.read_bytes() == whole
 
 
-@pytest.mark.parametrize("key", [b"", b"{", b"[]", b"null", b'{"films": 1}'])
+@pytest.mark.parametrize("key", [b"", b"{", b"[]", b"null", b'{"files": 1}'])
 def test_a_damaged_key_means_no_world(tmp_path: Path, key: bytes) -> None:
     write_sample_world(tmp_path / "world", SMALL)
     (tmp_path / "world" / KEY_FILE).write_bytes(key)
     assert SampleWorld.read(tmp_path / "world") is None
-    assert write_sample_world(tmp_path / "world", SMALL).films == 60
-    assert json.loads((tmp_path / "world" / KEY_FILE).read_bytes())["films"] == 60
+    world = write_sample_world(tmp_path / "world", SMALL)
+    assert json.loads((tmp_path / "world" / KEY_FILE).read_bytes())["files"] == world.files
 
 
 def test_a_world_of_other_settings_is_replaced(tmp_path: Path) -> None:
     write_sample_world(tmp_path / "world", SMALL)
     other = SMALL.model_copy(update={"ratings": 901})
-    assert write_sample_world(tmp_path / "world", other).ratings == 901
+    write_sample_world(tmp_path / "world", other)
     found = SampleWorld.read(tmp_path / "world")
     assert found is not None
     assert found.settings == other

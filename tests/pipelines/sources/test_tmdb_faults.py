@@ -25,7 +25,7 @@ from support.tmdb_server import (
 from pipelines.config import TmdbSettings
 from pipelines.errors import SourceError, SourceUnavailableError, StoreError
 from pipelines.retrying import backoff, retry_after
-from pipelines.sources.tmdb_api import MAX_BODY, TmdbCache, TmdbClient
+from pipelines.sources.tmdb_api import TmdbCache, TmdbClient
 
 pytestmark = pytest.mark.faults
 
@@ -76,7 +76,6 @@ def test_a_passing_fault_is_retried_and_the_film_comes(tmp_path: Path, faults) -
         report = client_for(server, tmp_path).fetch(range(1, 13))
         assert report.answers["found"] == 12
         assert report.failed == {}
-        assert report.requests == 12 + len(faults)
         assert server.asked(7) == len(faults) + 1
         assert len(server.log) == 12 + len(faults)
     assert cached(tmp_path) == set(range(1, 13))
@@ -87,7 +86,7 @@ def test_a_request_over_the_time_limit_is_given_up_and_retried(tmp_path: Path, f
     # A dripping server sends a byte every 0.2 s: no single read takes as long as the limit.
     with TmdbServer(records(1), faults={1: [fault]}) as server:
         report = client_for(server, tmp_path, timeout=0.5).fetch([1])
-    assert (report.answers, report.requests) == ({"found": 1}, 2)
+        assert (report.answers, server.asked(1)) == ({"found": 1}, 2)
 
 
 def test_one_hopeless_film_is_reported_and_the_others_come(tmp_path: Path) -> None:
@@ -100,14 +99,6 @@ def test_one_hopeless_film_is_reported_and_the_others_come(tmp_path: Path) -> No
         assert 7 not in cached(tmp_path)
         again = client.fetch(range(1, 31))
         assert (again.cached, again.answers, again.failed) == (29, {"found": 1}, {})
-
-
-def test_a_huge_body_is_not_read_to_its_end_nor_asked_again(tmp_path: Path) -> None:
-    with TmdbServer(records(5), faults={3: [body(b" " * (MAX_BODY + 1))]}) as server:
-        report = client_for(server, tmp_path).fetch(range(1, 6))
-        assert report.failed == {3: "too_large"}
-        assert server.asked(3) == 1
-    assert cached(tmp_path) == {1, 2, 4, 5}
 
 
 @pytest.mark.parametrize("code", [400, 418, 422])
@@ -138,7 +129,6 @@ def test_retry_after_pauses_all_workers(tmp_path: Path) -> None:
         limited = next(r.at for r in server.log if r.status == 429)
         later = [r.at - limited for r in server.log if r.at > limited]
     assert report.answers["found"] == 40
-    assert report.paused == pytest.approx(1.0, abs=0.3)
     # The three other workers may have had requests under way when the limit was hit; nothing
     # new starts before the second is over.
     assert len(later) > 20
@@ -149,8 +139,8 @@ def test_retry_after_may_be_a_date(tmp_path: Path) -> None:
     when = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)
     with TmdbServer(records(8), faults={2: [status(429, retry_after=when)]}) as server:
         report = client_for(server, tmp_path).fetch(range(1, 9))
+        assert server.asked(2) == 2
     assert report.answers["found"] == 8
-    assert 0 < report.paused <= 2
 
 
 def test_a_limited_server_is_fetched_from_completely(tmp_path: Path) -> None:
@@ -166,7 +156,7 @@ def test_any_number_of_pauses_is_fine_while_answers_come_between(tmp_path: Path)
     plan = {film: [status(429, retry_after=0.01)] for film in range(1, 21)}
     with TmdbServer(records(20), faults=plan) as server:
         report = client_for(server, tmp_path, concurrency=1, retries=1).fetch(range(1, 21))
-    assert (report.answers, report.requests) == ({"found": 20}, 40)
+        assert (report.answers, len(server.log)) == ({"found": 20}, 40)
 
 
 def test_a_pause_longer_than_allowed_stops_and_says_how_far_it_is(tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ def test_the_sample_world_is_generated_once_per_size_and_seed(tmp_path: Path) ->
 def test_remains_of_a_killed_generation_are_replaced(tmp_path: Path) -> None:
     config = settings(tmp_path / "home", sample=SAMPLE)
     world = prepare_world(config)
-    left = world.folder.with_name(f".{world.folder.name}.123.partial")
+    left = world.folder.with_name(f".{world.folder.name}.partial")
     world.folder.rename(left)
     (left / "sample_world.json").unlink()
     assert prepare_world(config) == world
