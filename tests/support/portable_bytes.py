@@ -41,7 +41,7 @@ def results() -> Iterator[tuple[str, bytes]]:
     exposure = fit_exposure(statistical, world.interactions, world.splits)
     yield "exposure", exposure.columns.tobytes() + exposure.offsets.tobytes()
     judged = {"items": world.items, "interactions": world.interactions, "splits": world.splits}
-    report = rater_report([rater], **judged, resamples=50)
+    report = rater_report([rater], **judged)
     yield "report", report.table.write_json().encode()
 
 
