@@ -47,7 +47,7 @@ class Registry(Mapping[str, Any]):
 
     Examples
     --------
-    >>> raters = Registry("rater", {"mean": "pipelines.raters.statistical:MeanRater"})
+    >>> raters = Registry("rater", {"mean": "pipelines.raters.statistical.baselines:MeanRater"})
     >>> @raters.register("mine")
     ... class Mine: ...
     >>> list(raters), raters.names(), raters["mine"].__name__

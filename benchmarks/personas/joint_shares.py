@@ -30,7 +30,7 @@ from pipelines.personas import (
     load_lists,
     sample_attributes,
 )
-from pipelines.raters.statistical import HumanRows, group_surplus
+from pipelines.raters.statistical.profiles import HumanRows, group_surplus
 from pipelines.warehouse import TIER_ENDS
 
 LISTS = Path(__file__).parents[2] / "pipelines" / "personas" / "data"

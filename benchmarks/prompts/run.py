@@ -24,10 +24,15 @@ from pipelines.llm.answers import AnswerStore
 from pipelines.llm.engines import Answer, Engine, Request, load_engine
 from pipelines.llm.engines.tokens import model_tokenizer
 from pipelines.raters import LLMRater, fit_rater
-from pipelines.raters.report._calibrate import fit_calibration
-from pipelines.raters.report._held_out import People, ask_about, collect_people
-from pipelines.raters.report._metrics import Predictions, evaluate
-from pipelines.raters.report._predictors import BIAS, predict_baseline
+from pipelines.raters.report.calibration import fit_calibration
+from pipelines.raters.report.held_out import (
+    BIAS,
+    People,
+    ask_about,
+    collect_people,
+    predict_baseline,
+)
+from pipelines.raters.report.metrics import Predictions, evaluate
 from pipelines.scales import SCALES
 from pipelines.store import Store
 
@@ -126,7 +131,7 @@ def main() -> None:
     names = ("items", "interactions", "splits", "item_stats")
     tables: dict[str, Any] = {name: store.current(f"movies.{name}").read() for name in names}
     stats = tables.pop("item_stats")
-    whole = collect_people(**tables, split="validation", most_train=1_000_000, most=100_000)
+    whole = collect_people(**tables, split="validation")
     people = sample(whole, given.users, given.each)
     held = people.held_out
     print(f"{harness.heading(given)}\n\n{len(held)} validation ratings\n")

@@ -3,6 +3,7 @@
 # No postponed annotations here: Dagster reads the types of a step when it is defined.
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -13,8 +14,6 @@ from pipelines.config import Settings
 from pipelines.context import PipelineContext
 from pipelines.stages import Stage
 from sim.stages import dialogues_stage, experiments_stage, scores_stage, simulation_stage
-
-# No postponed annotations here: Dagster reads the types of a step when it is defined.
 
 
 class SuiteConfig(dg.Config):
@@ -37,26 +36,6 @@ class SuiteConfig(dg.Config):
     seeds: int = 3
     cases: int | None = None
     models: list[str] = Field(default_factory=list)
-
-
-def _scores_asset(domain: str, settings: Settings) -> dg.AssetsDefinition:
-    @dg.multi_asset(**asset_options(scores_stage(domain), settings))
-    def step(
-        context: dg.AssetExecutionContext,
-        config: SuiteConfig,
-        workbench: dg.ResourceParam[PipelineContext],
-    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-        yield from run_stage(scores_stage(domain, **config.model_dump()), context, workbench)
-
-    return step
-
-
-def suite_assets(settings: Settings) -> list[dg.AssetsDefinition]:
-    """Scores of every suite; no domain's job needs them."""
-    return [_scores_asset(domain, settings) for domain in ("movies", "books")]
-
-
-# No postponed annotations here: Dagster reads the types of a step when it is defined.
 
 
 class AgentsConfig(dg.Config):
@@ -106,22 +85,30 @@ class DialoguesConfig(dg.Config):
     model_episodes: int = 3
 
 
+def _assets(
+    stage: Callable[..., Stage], options: type[dg.Config], settings: Settings
+) -> dg.AssetsDefinition:
+    def step(
+        context: dg.AssetExecutionContext,
+        config: dg.Config,
+        workbench: dg.ResourceParam[PipelineContext],
+    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+        yield from run_stage(stage(**config.model_dump()), context, workbench)
+
+    step.__annotations__["config"] = options
+    return dg.multi_asset(**asset_options(stage(), settings))(step)
+
+
+def suite_assets(settings: Settings) -> list[dg.AssetsDefinition]:
+    """Scores of every suite; no domain's job needs them."""
+    domains = ("movies", "books")
+    return [_assets(partial(scores_stage, domain), SuiteConfig, settings) for domain in domains]
+
+
 def simulation_assets(settings: Settings) -> list[dg.AssetsDefinition]:
     """Visits of agents, experiments on them, dialogues; no domain's job needs them."""
-
-    def assets(stage: Callable[..., Stage], options: type[dg.Config]) -> dg.AssetsDefinition:
-        def step(
-            context: dg.AssetExecutionContext,
-            config: dg.Config,
-            workbench: dg.ResourceParam[PipelineContext],
-        ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-            yield from run_stage(stage(**config.model_dump()), context, workbench)
-
-        step.__annotations__["config"] = options
-        return dg.multi_asset(**asset_options(stage(), settings))(step)
-
     return [
-        assets(simulation_stage, AgentsConfig),
-        assets(experiments_stage, ExperimentsConfig),
-        assets(dialogues_stage, DialoguesConfig),
+        _assets(simulation_stage, AgentsConfig, settings),
+        _assets(experiments_stage, ExperimentsConfig, settings),
+        _assets(dialogues_stage, DialoguesConfig, settings),
     ]

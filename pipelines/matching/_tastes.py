@@ -11,7 +11,7 @@ import polars as pl
 from scipy import sparse
 
 from pipelines.matching._history import Floats, History, Ints, assumed
-from pipelines.raters.statistical import HumanRows, group_surplus
+from pipelines.raters.statistical.profiles import HumanRows, group_surplus
 
 #: Columns that name the people behind an item, by domain.
 _PEOPLE = {"movies": "directors", "books": "authors", "games": "developer"}

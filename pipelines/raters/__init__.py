@@ -22,22 +22,6 @@ from pipelines.raters._scoring import (
     score_pairs,
     scoring_metadata,
 )
-from pipelines.raters._surrogate import (
-    KINDS,
-    BoundSurrogate,
-    Memory,
-    Side,
-    SurrogateModel,
-    SurrogateRater,
-    cuts_of,
-    facts_of,
-    id_column,
-    ordinal,
-    stated_digests,
-    surrogate_version,
-    text_vectors,
-    with_stats,
-)
 from pipelines.raters.llm import ListwiseRater, LLMRater, llm_name
 from pipelines.raters.protocol import (
     FITTED_RATERS,
@@ -50,41 +34,41 @@ from pipelines.raters.protocol import (
     for_personas,
     layers,
 )
-from pipelines.raters.report import (
+from pipelines.raters.report.held_out import (
     BASELINES,
     BIAS,
+    persona_rows,
+    rater_report,
+    reliability_plot,
+    whole_report,
+)
+from pipelines.raters.report.population import (
     MIN_PERSONAS,
     MIN_RATINGS,
     MIN_USERS,
     POPULATION_FIGURES,
-    choice_set_figures,
-    consistency,
-    consistency_markdown,
-    persona_rows,
     population_markdown,
     population_pictures,
     population_report,
     population_rows,
-    quality_summary,
-    rater_report,
-    reliability_plot,
-    similarity,
-    whole_report,
 )
-from pipelines.raters.statistical import (
-    EFFECTS,
-    FacetRater,
-    LiveStatistical,
-    MeanRater,
-    RandomRater,
-    Settled,
-    StatisticalRater,
-    TextRater,
-    WordsRater,
-    around,
-    fit_rater,
-    fit_statistical,
-    source_scale,
+from pipelines.raters.report.scores import (
+    choice_set_figures,
+    consistency,
+    consistency_markdown,
+    quality_summary,
+)
+from pipelines.raters.statistical.baselines import MeanRater, RandomRater
+from pipelines.raters.statistical.fit import fit_rater, fit_statistical
+from pipelines.raters.statistical.products import FacetRater, TextRater, WordsRater, around
+from pipelines.raters.statistical.profiles import EFFECTS, source_scale
+from pipelines.raters.statistical.rater import LiveStatistical, Settled, StatisticalRater
+from pipelines.raters.surrogate import (
+    KINDS,
+    BoundSurrogate,
+    SurrogateModel,
+    SurrogateRater,
+    surrogate_version,
 )
 from pipelines.scales import SCALES, rescale, scale_named, to_answers
 
@@ -113,7 +97,6 @@ __all__ = [
     "ListwiseRater",
     "LiveStatistical",
     "MeanRater",
-    "Memory",
     "Part",
     "RandomRater",
     "Rater",
@@ -121,7 +104,6 @@ __all__ = [
     "ReplayRater",
     "ScorePart",
     "Settled",
-    "Side",
     "StatisticalRater",
     "SurrogateModel",
     "SurrogateRater",
@@ -135,21 +117,17 @@ __all__ = [
     "choice_set_figures",
     "consistency",
     "consistency_markdown",
-    "cuts_of",
     "example_pairs",
-    "facts_of",
     "fit_exposure",
     "fit_rater",
     "fit_statistical",
     "for_personas",
-    "id_column",
     "judge_exposure",
     "layers",
     "llm_name",
     "models_of",
     "needs_of",
     "open_rater",
-    "ordinal",
     "pairs_each",
     "persona_readings",
     "persona_rows",
@@ -169,13 +147,9 @@ __all__ = [
     "scale_report",
     "score_pairs",
     "scoring_metadata",
-    "similarity",
     "source_scale",
-    "stated_digests",
     "surrogate_version",
-    "text_vectors",
     "to_answers",
     "total_variation",
     "whole_report",
-    "with_stats",
 ]

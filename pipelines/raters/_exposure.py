@@ -26,7 +26,8 @@ import polars as pl
 from scipy.special import expit, logit
 
 from pipelines.raters.protocol import Floats, Ints
-from pipelines.raters.statistical import Catalogue, HumanRows, StatisticalRater, collect_rows
+from pipelines.raters.statistical.profiles import Catalogue, HumanRows, collect_rows
+from pipelines.raters.statistical.rater import StatisticalRater
 from pipelines.seeding import hash_ids, uniform
 
 Table: TypeAlias = pl.DataFrame | pl.LazyFrame
@@ -38,8 +39,9 @@ KINDS = ("genres", "text", "year", "popularity", "quality")
 NEAREST, NEGATIVES = 30, 4
 #: People and matched sets below which popularity alone decides (counts, set by hand).
 MIN_PEOPLE, MIN_SETS = 50, 500
-#: Training interactions that are fitted on at most (count): whole people, chosen by hash.
-MAX_ROWS = 300_000
+#: Training interactions that are fitted on, and test ones that are judged, at most (counts): whole
+#: people, chosen by hash.
+MAX_ROWS, MAX_HELD = 300_000, 100_000
 #: Earlier share of a person's training interactions, which its taste is taken from.
 _PROFILE_SHARE = 0.7
 #: Pseudo-people of whom half an item's prior share watched it (count).
@@ -107,7 +109,7 @@ def fit_exposure(
     train = splits.lazy().filter(pl.col("split") == "train")
     counts, people = _training_counts(train, catalogue.index)
     rows = collect_rows(interactions, splits, "train", catalogue, most=MAX_ROWS)
-    early = _earlier(rows)
+    early = rows.earlier(_PROFILE_SHARE)
     late = rows.take(~early)
     tastes = human_tastes(rater, rows.take(early))
     negatives = _negatives(
@@ -153,10 +155,7 @@ def fit_exposure(
 
 def human_tastes(rater: StatisticalRater, rows: HumanRows) -> Floats:
     """Posterior mean of people's tastes given ratings, of shape (users, 1 + features)."""
-    catalogue = rater.catalogue
-    surplus = rows.rating - rater.quality.mean - catalogue.quality[rows.item]
-    observations = (catalogue.taste, len(rows.users), rows.user, rows.item, surplus)
-    tastes = rater.tastes.posterior(*observations).mean
+    tastes = rater.beliefs_of(rows).mean
     # The first column is leniency.
     tastes[:, 0] = 0.0
     return tastes
@@ -170,14 +169,6 @@ def _training_counts(train: pl.LazyFrame, index: dict[str, int]) -> tuple[Floats
     counts[rows[rows >= 0]] = tallies["len"].to_numpy()[rows >= 0]
     people = train.select(pl.col("user_id").n_unique()).collect(engine="streaming").item()
     return counts, max(int(people), 1)
-
-
-def _earlier(rows: HumanRows) -> np.ndarray:
-    """Mask of each person's earlier interactions (rows are sorted by user and time)."""
-    count = np.bincount(rows.user, minlength=len(rows.users))
-    first = np.cumsum(count) - count
-    position = np.arange(len(rows)) - first[rows.user]
-    return np.asarray(position < np.ceil(_PROFILE_SHARE * count[rows.user]))
 
 
 def _negatives(
@@ -275,16 +266,14 @@ def judge_exposure(
     interactions: Table,
     splits: Table,
     *,
-    split: str = "test",
     seed: int = 0,
-    max_rows: int = 100_000,
 ) -> dict[str, dict[str, float]]:
-    """Area under the ROC curve of held-out interactions against items that a person never rated.
+    """Area under the ROC curve of test interactions against items that a person never rated.
 
     The area is the share of (interaction, other item) pairs of one person that the model orders
     rightly, a tie counting half; the mean over people, with a 95 % interval of a bootstrap over
-    people. The popularity baseline orders by training interactions. At most ``max_rows`` held-out
-    rows (count) are taken; ``seed`` draws the negatives.
+    people. The popularity baseline orders by training interactions. At most `MAX_HELD` test
+    rows are taken; ``seed`` draws the negatives.
 
     Figures are ``matched`` (negatives near in training rank, where popularity is near 0.5 by
     construction), ``uniform`` and the popularity baselines ``matched_popularity`` and
@@ -293,7 +282,7 @@ def judge_exposure(
     that have negatives.
     """
     catalogue = rater.catalogue
-    held = collect_rows(interactions, splits, split, catalogue, most=max_rows)
+    held = collect_rows(interactions, splits, "test", catalogue, most=MAX_HELD)
     place = {user: n for n, user in enumerate(held.users)}
     train_rows = rater.training_rows(interactions, splits, users=held.users)
     tastes = np.zeros((len(held.users), catalogue.taste.shape[1]))

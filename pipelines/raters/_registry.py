@@ -19,18 +19,14 @@ from pipelines.llm.engines.tokens import model_tokenizer
 from pipelines.plugins import closing_on_error
 from pipelines.raters._ensemble import EnsembleRater
 from pipelines.raters._replay import ReplayRater
-from pipelines.raters._surrogate import SurrogateModel, SurrogateRater, find_surrogate
 from pipelines.raters.llm import ListwiseRater, LLMRater
 from pipelines.raters.protocol import Rater
-from pipelines.raters.report import read_calibration
-from pipelines.raters.statistical import (
-    FacetRater,
-    RandomRater,
-    TextRater,
-    WordsRater,
-    fit_rater,
-    source_scale,
-)
+from pipelines.raters.report.calibration import read_calibration
+from pipelines.raters.statistical.baselines import RandomRater
+from pipelines.raters.statistical.fit import fit_rater
+from pipelines.raters.statistical.products import FacetRater, TextRater, WordsRater
+from pipelines.raters.statistical.profiles import source_scale
+from pipelines.raters.surrogate import SurrogateModel, SurrogateRater, find_surrogate
 from pipelines.scales import SCALES, scale_named
 from pipelines.seams import RATERS
 
@@ -224,7 +220,7 @@ def needs_of(name: str, *, optional: bool = True) -> tuple[str, ...]:
 
     Of a class ``module:Class`` these are its constructor's parameters, all of them.
 
-    >>> needs_of("mean"), needs_of("pipelines.raters.statistical:MeanRater")
+    >>> needs_of("mean"), needs_of("pipelines.raters.statistical.baselines:MeanRater")
     (('item_stats', 'interactions'), ('item_stats', 'scale', 'source'))
     """
     cls = RATERS[name]

@@ -31,7 +31,7 @@ from pipelines.raters.protocol import (
     check_batch,
     for_personas,
 )
-from pipelines.raters.statistical import StatisticalRater
+from pipelines.raters.statistical.rater import StatisticalRater
 from pipelines.seeding import combine, hash_ids, uniform
 from pipelines.statuses import Status
 
@@ -57,7 +57,6 @@ def score_pairs(
     personas: pl.DataFrame,
     items: pl.DataFrame,
     *,
-    histories: pl.DataFrame | None = None,
     seed: int = 0,
     batch: int = 65_536,
     explain: float = 0.0,
@@ -72,8 +71,6 @@ def score_pairs(
         Rows of the `score_plan` contract, in its order.
     personas, items
         Tables that hold everybody and everything in the plan (else ContractError).
-    histories
-        Passed on to the rater.
     seed
         Of the ``sample`` column: a draw belongs to (persona, item, seed), whatever the order.
     batch
@@ -98,11 +95,8 @@ def score_pairs(
     for start in range(0, plan.height, batch):
         rows = slice(start, min(start + batch, plan.height))
         who, local = np.unique(person[rows], return_inverse=True)
-        past = histories
-        if past is not None:
-            past = past.filter(pl.col("persona_id").is_in(personas["persona_id"][who].implode()))
         pairs = np.stack([local, item[rows]], axis=1)
-        rated = rater.rate(personas[who], items, past, pairs=pairs)
+        rated = rater.rate(personas[who], items, pairs=pairs)
         check_batch(rated, len(pairs), rater.name)
         rated = stored(rated)
         draw = uniform(seed, person_keys[person[rows]], item_keys[item[rows]])
@@ -110,7 +104,7 @@ def score_pairs(
         drawn = uniform(seed + 1, person_keys[person[rows]], item_keys[item[rows]]) < explain
         if drawn.any() and isinstance(rater, Explainer):
             ratings = frame["mode"].cast(pl.Float64).fill_null(float("nan")).to_numpy()
-            why = rater.explain(personas[who], items, pairs[drawn], ratings[drawn], past, seed=seed)
+            why = rater.explain(personas[who], items, pairs[drawn], ratings[drawn], seed=seed)
             frame = _with_reasons(frame, why, drawn)
         yield frame
         advance("scoring pairs", rows.stop, plan.height)
@@ -202,7 +196,7 @@ def disagreement_of(rater: Rater) -> Floats:
 
 
 def persona_readings(
-    rater: Rater, personas: pl.DataFrame, items: pl.DataFrame, *, max_texts: int = 100
+    rater: Rater, personas: pl.DataFrame, items: pl.DataFrame, *, max_texts: int
 ) -> dict[str, int]:
     """:func:`pipelines.personas.reading_counts` where the statistical rater rates, else empty."""
     members = rater.raters if isinstance(rater, EnsembleRater) else (rater,)
@@ -413,16 +407,13 @@ def prompt_examples(
     scores: pl.DataFrame,
     personas: pl.DataFrame,
     items: pl.DataFrame,
-    *,
-    count: int = 3,
 ) -> list[dict[str, Any]]:
-    """A few prompts (``count`` per model) with their scores; empty for raters without prompts.
+    """Prompts of pairs by model, with their scores; empty for raters without prompts.
 
-    They are those that :func:`example_pairs` selects of ``scores`` (rows of `preference_scores`).
-    Rows ``model, persona_id, item_id, prompt`` (messages in order), ``status, probabilities,
-    expected, note``, ready for JSON.
+    ``scores`` are rows of `preference_scores`, such as :func:`example_pairs` selects. Rows
+    ``model, persona_id, item_id, prompt`` (messages in order), ``status, probabilities, expected,
+    note``, ready for JSON.
     """
-    few = example_pairs(scores, count=count)
     return [
         {
             "model": model.name,
@@ -437,7 +428,7 @@ def prompt_examples(
             "note": row["note"],
         }
         for model in models_of(rater)
-        for row in few.iter_rows(named=True)
+        for row in scores.iter_rows(named=True)
         for request in model.requests(
             personas.filter(pl.col("persona_id") == row["persona_id"]),
             items.filter(pl.col("item_id") == row["item_id"]),
@@ -445,7 +436,7 @@ def prompt_examples(
     ]
 
 
-def example_pairs(scores: pl.DataFrame, *, count: int = 3, seed: int = 0) -> pl.DataFrame:
-    """A few rows of `preference_scores`, chosen by hashes of the pairs and the seed."""
-    draw = combine(seed, hash_ids(scores["persona_id"]), hash_ids(scores["item_id"]))
-    return scores[np.argsort(draw, kind="stable")[:count]]
+def example_pairs(scores: pl.DataFrame) -> pl.DataFrame:
+    """Three rows of `preference_scores`, chosen by hashes of the pairs."""
+    draw = combine(0, hash_ids(scores["persona_id"]), hash_ids(scores["item_id"]))
+    return scores[np.argsort(draw, kind="stable")[:3]]

@@ -16,24 +16,6 @@ from pipelines.errors import EngineError
 from pipelines.forks import check_polars
 from pipelines.scales import RatingScale
 
-__all__ = [
-    "FITTED_RATERS",
-    "OK",
-    "BoundRater",
-    "Explainer",
-    "Floats",
-    "Ints",
-    "Rater",
-    "RatingBatch",
-    "TableRater",
-    "all_pairs",
-    "asks_model",
-    "bind",
-    "check_batch",
-    "for_personas",
-    "layers",
-]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 

@@ -23,12 +23,10 @@ from pipelines.raters import (
     SurrogateModel,
     SurrogateRater,
     bind,
-    id_column,
-    stated_digests,
     total_variation,
-    with_stats,
 )
 from pipelines.raters.protocol import OK, Floats, Ints
+from pipelines.raters.surrogate import id_column, stated_digests, with_stats
 from pipelines.scales import RatingScale
 from pipelines.seeding import combine, hash_ids, uniform
 from pipelines.surrogates._learn import Pairs, fit_memory, fit_pairs, side_of

@@ -18,16 +18,16 @@ import polars as pl
 from scipy.special import logit
 
 from pipelines.progress import advance
-from pipelines.raters import (
+from pipelines.raters.protocol import Floats, Ints
+from pipelines.raters.statistical.ordinal import cumulative
+from pipelines.raters.surrogate import (
     Memory,
     Side,
     cuts_of,
     facts_of,
-    ordinal,
     stated_digests,
     text_vectors,
 )
-from pipelines.raters.protocol import Floats, Ints
 
 #: Share of the pairs that the residual variance and the end of training are judged on.
 _INNER = 0.05
@@ -85,7 +85,7 @@ class Fit:
 
     def probabilities(self, pairs: Pairs) -> Floats:
         """Distributions of pairs, of shape (pairs, answers)."""
-        return ordinal(self.cuts()[pairs.person], self.location(pairs))
+        return cumulative(self.cuts()[pairs.person] - self.location(pairs)[:, None])
 
 
 def side_of(frame: pl.DataFrame, embeddings: pl.DataFrame | None) -> Side:

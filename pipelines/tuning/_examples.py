@@ -142,7 +142,6 @@ def rating_examples(
     cuts: int = 4,
     history: int = 56,
     seed: int = 0,
-    means: str = "earlier",
 ) -> pl.DataFrame:
     """Rows of the `rating_examples` contract: targets and, before validation ones, their history.
 
@@ -163,8 +162,6 @@ def rating_examples(
         Lines before validation targets at most (count).
     seed
         Of cuts, of what windows show, and of the attributes that descriptions have beside tastes.
-    means
-        ``earlier``, or ``training`` for a test: the leak that the first is to prevent.
 
     Raises
     ------
@@ -190,7 +187,7 @@ def rating_examples(
     final = rows.join(
         stats.select("item_id", raters="train_ratings", mean="train_mean_rating"), on="item_id"
     ).sort("user_id", "rated_at", "item_id")
-    shown = earlier_means(rows) if means == "earlier" else final
+    shown = earlier_means(rows)
     lines = LineWriter(items, source, style)
     people = Describer(items, shown, source, style, seed)
     parts = [_training(shown, lines, people, window, cut, seed) for cut in range(cuts)]

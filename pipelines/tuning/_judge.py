@@ -18,21 +18,24 @@ import polars as pl
 from pipelines.errors import ContractError
 from pipelines.llm.engines.checkpoints import no_progress_bars
 from pipelines.prompts import PUBLIC_MEANS, PromptStyle
-from pipelines.raters.report import (
+from pipelines.raters.report.calibration import Calibration, fit_calibration
+from pipelines.raters.report.held_out import (
     BIAS,
-    Calibration,
     People,
-    Predictions,
     ask_about,
-    evaluate,
-    fit_calibration,
     in_source_units,
-    paired_difference,
-    paired_loss_difference,
     predict_baseline,
 )
-from pipelines.raters.statistical import HumanRows, fit_statistical
+from pipelines.raters.report.metrics import (
+    Predictions,
+    evaluate,
+    paired_difference,
+    paired_loss_difference,
+)
+from pipelines.raters.statistical.fit import fit_statistical
+from pipelines.raters.statistical.profiles import HumanRows
 from pipelines.scales import RatingScale
+from pipelines.study import table
 from pipelines.tuning._examples import (
     Describer,
     HeldOut,
@@ -76,18 +79,16 @@ class Judged:
             *("rmse", "rmse_difference", "statistical_difference", "nll", "nll_difference"),
             *("ece", "similarity", "ndcg@10", "pairwise"),
         )
-        lines = [self.lost(), ""]
+        parts = [self.lost()]
         for name, text in SLICES.items():
             rows = self.table.filter(slice=name)
             if not rows.height:
                 continue
-            lines += [
+            parts.append(
                 f"Slice `{name}` ({text}): {rows['ratings'][0]:,} {rows['split'][0]} ratings of "
-                f"{rows['users'][0]:,} people.",
-                "",
-                "| predictor | kind | " + " | ".join(metrics) + " |",
-                "|---|---|" + "--:|" * len(metrics),
-            ]
+                f"{rows['users'][0]:,} people."
+            )
+            lines = [["predictor", "kind", *metrics]]
             for predictor in rows["predictor"].unique(maintain_order=True):
                 values = {r["metric"]: r for r in rows.filter(predictor=predictor).to_dicts()}
                 cells = [
@@ -96,17 +97,14 @@ class Judged:
                     else "-"
                     for m in metrics
                 ]
-                kind = next(iter(values.values()))["kind"]
-                lines.append(f"| {predictor} | {kind} | " + " | ".join(cells) + " |")
-            lines.append("")
-        return "\n".join(
-            [
-                *lines,
-                f"95 % intervals of a bootstrap over users. `rmse_difference` and `nll_difference` "
-                f"are to {BIAS} and to {STATISTICAL}, `statistical_difference` is the RMSE's to "
-                f"{STATISTICAL}; below zero is better.",
-            ]
+                lines.append([predictor, next(iter(values.values()))["kind"], *cells])
+            parts.append(table(lines, numeric=range(2, 2 + len(metrics))))
+        parts.append(
+            f"95 % intervals of a bootstrap over users. `rmse_difference` and `nll_difference` "
+            f"are to {BIAS} and to {STATISTICAL}, `statistical_difference` is the RMSE's to "
+            f"{STATISTICAL}; below zero is better."
         )
+        return "\n\n".join(parts)
 
     def lost(self) -> str:
         """A sentence on what the calibrated model does not beat."""
@@ -139,7 +137,6 @@ def judge_model(
     split: str = "test",
     history: int = 56,
     seed: int = 0,
-    resamples: int = 1_000,
 ) -> Judged:
     """Compare a model, as it is and calibrated, with baselines on every slice.
 
@@ -159,8 +156,8 @@ def judge_model(
         Split that is predicted.
     history
         Earlier ratings shown at most (count).
-    seed, resamples
-        Of descriptions and matrix factorisation, and of the bootstrap.
+    seed
+        Of descriptions, matrix factorisation and the bootstrap.
     """
     train = training_rows(interactions, splits, held_out)
     stats = training_stats(items, train)
@@ -225,7 +222,7 @@ def judge_model(
             predictions.append(
                 ("language model", _mapped(MODEL if votes else PLAIN, better, style.scale, source))
             )
-        frames.append(_figures(name, split, fitted, predictions, seed, resamples))
+        frames.append(_figures(name, split, fitted, predictions, seed))
     return Judged(pl.concat(frames))
 
 
@@ -266,20 +263,18 @@ def _figures(
     people: People,
     predictions: Sequence[tuple[str, Predictions]],
     seed: int,
-    resamples: int,
 ) -> pl.DataFrame:
     truth = people.truth()
     by_name = {p.name: p for _, p in predictions}
-    options: dict[str, Any] = {"seed": seed, "resamples": resamples}
     rows: list[Mapping[str, Any]] = []
     for kind, prediction in predictions:
-        figures = evaluate(prediction, truth, **options)
+        figures = evaluate(prediction, truth, seed=seed)
         for metric, other in _COMPARED:
             if other in by_name and prediction.name != other:
-                figures[metric] = paired_difference(prediction, by_name[other], truth, **options)
+                figures[metric] = paired_difference(prediction, by_name[other], truth, seed=seed)
         if prediction.probabilities is not None and prediction.name != STATISTICAL:
             figures["nll_difference"] = paired_loss_difference(
-                prediction, by_name[STATISTICAL], truth, **options
+                prediction, by_name[STATISTICAL], truth, seed=seed
             )
         rows += [
             {

@@ -1,22 +1,240 @@
-"""Asking about pairs: prompts that fit, answers with their notes."""
+"""Asking about pairs: prompts, shortened until they fit, and answers with their notes."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from pipelines.config import ServingSettings
-from pipelines.errors import AnswerError, EngineError
+from pipelines.errors import AnswerError, ContractError, EngineError
 from pipelines.llm.answers import AnswerStore, Tally, ask
 from pipelines.llm.engines import Answer, Choice, Constraint, Engine, Message, Request, Sampling
 from pipelines.llm.engines.chat import PromptMeasure
-from pipelines.prompts import PromptStyle
-from pipelines.raters.llm._prompting import Cut
+from pipelines.prompts import (
+    Past,
+    PromptStyle,
+    compare_block,
+    explain_messages,
+    item_block,
+    person_block,
+    rating_messages,
+)
 from pipelines.raters.protocol import TableRater
+from pipelines.scales import RatingScale, scale_named
+
+#: Steps in which a history, then a plot, is shortened until the prompt fits (count).
+_STEPS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Length of a pair's prompt: the latest ``past`` ratings, ``words`` of the plot.
+
+    None shows the whole plot.
+    """
+
+    past: int
+    words: int | None = None
+
+
+class Catalogue:
+    """Items by id, for histories; ``others`` by row, where prompts show them."""
+
+    def __init__(self, items: pl.DataFrame, others: Others | None = None) -> None:
+        self._items, self._others = items, others
+        self._row = {item: row for row, item in enumerate(items["item_id"].to_list())}
+
+    def get(self, item_id: str) -> dict[str, Any] | None:
+        """The item's row, or None."""
+        row = self._row.get(item_id)
+        return None if row is None else self._items.row(row, named=True)
+
+    def past(self, item_id: str, rating: float, scale: RatingScale) -> Past | None:
+        """A past rating of an item; None if the item is unknown."""
+        item = self.get(item_id)
+        if item is None or self._others is None:
+            return None if item is None else Past(item, rating, scale)
+        return Past(item, rating, scale, *self._others.of(self._row[item_id]))
+
+
+@dataclass(frozen=True)
+class Others:
+    """Mean ratings by other people on the prompt's scale, NaN where unknown, and their number.
+
+    Both of shape (items,).
+    """
+
+    mean: np.ndarray
+    raters: np.ndarray
+
+    def of(self, row: int) -> tuple[float | None, int]:
+        """Mean (None if unknown) and number of an item."""
+        mean = float(self.mean[row])
+        return (None, 0) if math.isnan(mean) else (mean, int(self.raters[row]))
+
+
+@dataclass(frozen=True)
+class _About:
+    """A persona, what of its history is shown, and how often it met each item."""
+
+    row: dict[str, Any]
+    shown: tuple[Past, ...]
+    unknown: int
+    times: Counter[str]
+    texts: dict[int, str] = field(default_factory=dict)
+
+
+class PairPrompts:
+    """The prompts of a batch of pairs, which are row numbers of ``personas`` and ``items``.
+
+    ``histories`` are past ratings of personas, oldest first: ``persona_id, item_id, rating``, and
+    ``scale`` if the ratings are on others than the style's. None may be null or off its scale.
+    Their items are in ``catalogue``; at most the ``most`` latest (count) are shown. ``means`` are
+    the mean ratings of `items`.
+    """
+
+    def __init__(
+        self,
+        style: PromptStyle,
+        personas: pl.DataFrame,
+        items: pl.DataFrame,
+        histories: pl.DataFrame | None,
+        *,
+        catalogue: Catalogue,
+        means: Others,
+        most: int,
+    ) -> None:
+        self._style = style
+        self._personas, self._items = personas, items
+        self._catalogue, self._means, self._most = catalogue, means, most
+        self._past = _by_persona(histories, style)
+        self._ids = items["item_id"].to_list()
+        self._blocks: dict[int, str] = {}
+        #: Earlier meetings of pairs (count), for those whose histories don't hold everything.
+        self.viewings: dict[tuple[int, int], int] = {}
+        #: Item that all others are compared with, and whether it stands first.
+        self.against: tuple[dict[str, Any], bool] | None = None
+        # Engines draw prompts ahead, some in a thread of their own, while answers to earlier
+        # ones are taken: several personas are at hand at a time.
+        self._about = lru_cache(maxsize=1024)(self._read)
+
+    def ladder(self, person: int, item: int) -> list[Cut]:
+        """Ever shorter prompts of a pair: the history is cut first, oldest ratings first."""
+        count = len(self._about(person).shown)
+        step = max(1, math.ceil(count / _STEPS))
+        cuts = [Cut(left) for left in range(count, 0, -step)] + [Cut(0)]
+        words = self._plot_words(item)
+        step = max(1, math.ceil(words / _STEPS))
+        return (
+            cuts
+            + [Cut(0, left) for left in range(words - step, 0, -step)]
+            + ([Cut(0, 0)] if words else [])
+        )
+
+    def whole(self, person: int) -> Cut:
+        """The whole prompt."""
+        return Cut(len(self._about(person).shown))
+
+    def group(self, person: int) -> str:
+        """Group of a persona's prompts, which begin alike."""
+        return str(self._about(person).row["persona_id"])
+
+    def messages(
+        self, person: int, item: int, cut: Cut, rating: float | None = None
+    ) -> tuple[Message, ...]:
+        """The prompt of a pair; with a rating the one that asks for its reason."""
+        about, style = self._about(person), self._style
+        text = about.texts.get(cut.past)
+        if text is None:
+            past = about.shown[len(about.shown) - cut.past :]
+            text = about.texts[cut.past] = person_block(about.row, past, style)
+        if self.against is None or rating is not None:
+            block = self._block(item, cut.words)
+        else:
+            block = self._both(item, *self.against)
+        met = self.viewings.get((person, item))
+        viewing = 1 + (about.times[self._ids[item]] if met is None else met)
+        if rating is None:
+            return rating_messages(about.row, block, style, viewing=viewing, person=text)
+        return explain_messages(about.row, block, rating, style, viewing=viewing, person=text)
+
+    def note(self, person: int, item: int, cut: Cut) -> str | None:
+        """Note on parts that the prompt leaves out, or None."""
+        about = self._about(person)
+        notes = []
+        if about.unknown:
+            notes.append(f"{about.unknown} past ratings are of unknown items and left out")
+        if cut.past < len(about.shown):
+            notes.append(
+                f"history cut from {len(about.shown)} to {cut.past} ratings to fit the context"
+            )
+        if cut.words is not None:
+            notes.append(
+                f"plot cut from {self._plot_words(item)} to {cut.words} words to fit the context"
+            )
+        return "; ".join(notes) or None
+
+    def _read(self, person: int) -> _About:
+        row = self._personas.row(person, named=True)
+        past = self._past.get(row["persona_id"], [])
+        shown, unknown = [], 0
+        for item_id, rating, scale in past[max(0, len(past) - self._most) :]:
+            entry = self._catalogue.past(item_id, rating, scale_named(scale))
+            if entry is None:
+                unknown += 1
+            else:
+                shown.append(entry)
+        return _About(row, tuple(shown), unknown, Counter(item_id for item_id, _, _ in past))
+
+    def _block(self, item: int, words: int | None) -> str:
+        block = self._blocks.get(item) if words is None else None
+        if block is None:
+            mean, raters = self._means.of(item)
+            row = self._items.row(item, named=True)
+            block = item_block(row, self._style, mean=mean, words=words, raters=raters)
+            if words is None:
+                self._blocks[item] = block
+        return block
+
+    def _both(self, item: int, other: dict[str, Any], other_first: bool) -> str:
+        title = self._style.subject.title
+        names = (title(self._items.row(item, named=True)), title(other))
+        return compare_block(*(names[::-1] if other_first else names), self._style)
+
+    def _plot_words(self, item: int) -> int:
+        if self._style.layout == "ledger":
+            return 0
+        plot = self._style.subject.plot.text(self._items.row(item, named=True))
+        return len(plot.split())
+
+
+def _by_persona(
+    histories: pl.DataFrame | None, style: PromptStyle
+) -> dict[str, list[tuple[str, float, str]]]:
+    if histories is None or not histories.height:
+        return {}
+    if "scale" not in histories.columns:
+        histories = histories.with_columns(scale=pl.lit(style.scale.name))
+    for (name,), part in histories.group_by("scale"):
+        covered = scale_named(str(name)).covers(part["rating"].cast(pl.Float64).to_numpy())
+        if not covered.all():
+            raise ContractError(
+                f"{int((~covered).sum())} past ratings are not on their scale",
+                where=f"histories, scale {name}",
+            )
+    return {
+        str(key): list(part.select("item_id", "rating", "scale").iter_rows())
+        for (key,), part in histories.group_by("persona_id", maintain_order=True)
+    }
+
 
 Pairs = npt.NDArray[np.integer[Any]]
 

@@ -24,10 +24,9 @@ from pipelines.prompts import (
     list_messages,
     list_prompt_digest,
 )
-from pipelines.raters.llm._asking import Asker, ModelRater, Pairs
-from pipelines.raters.llm._prompting import Cut
+from pipelines.raters.llm._asking import Asker, Cut, ModelRater, Pairs
 from pipelines.raters.protocol import OK, Floats, Ints, RatingBatch
-from pipelines.raters.statistical import SPREAD, ChoiceSets, around, positions
+from pipelines.raters.statistical.products import SPREAD, ChoiceSets, around, positions
 from pipelines.scales import RatingScale
 
 #: Words of each product's description, whole and in the steps in which a prompt is shortened.

@@ -26,10 +26,9 @@ from pipelines.prompts import (
     rating_options,
     rating_prompt_digest,
 )
-from pipelines.raters.llm._asking import Asker, ModelRater, Pairs
-from pipelines.raters.llm._prompting import Catalogue, Others, PairPrompts
+from pipelines.raters.llm._asking import Asker, Catalogue, ModelRater, Others, PairPrompts, Pairs
 from pipelines.raters.protocol import OK, BoundRater, Floats, Ints, RatingBatch, all_pairs, layers
-from pipelines.raters.statistical import OrdinalModel
+from pipelines.raters.statistical.ordinal import OrdinalModel
 from pipelines.scales import SCALES, RatingScale, rescale
 
 

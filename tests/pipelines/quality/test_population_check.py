@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.config import Settings
 from pipelines.quality import check_dataset, required_checks
-from pipelines.raters.report._population import Lists, split_half, taste_shares
+from pipelines.raters.report.population import Lists, split_half, taste_shares
 from pipelines.store import CheckRecord
 
 NAMES = {"item_person_share", "split_half_covariance"}

@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.errors import ContractError
 from pipelines.raters.protocol import Floats, Ints
-from pipelines.raters.report._calibrate import Calibration, fit_calibration
+from pipelines.raters.report.calibration import Calibration, fit_calibration
 
 PEOPLE = np.arange(4_000) % 80
 

@@ -184,7 +184,7 @@ def test_examples_are_prompts_of_the_table_with_their_answers(tmp_path):
     world, model = tables(3, 4), Model(tmp_path)
     rater = model.rater()
     scores, _ = scored(world, rater)
-    examples = prompt_examples(rater, scores, world["personas"], world["items"], count=2)
+    examples = prompt_examples(rater, scores[[3, 8]], world["personas"], world["items"])
     assert len(examples) == 2
     for shown in examples:
         row = scores.filter(persona_id=shown["persona_id"], item_id=shown["item_id"])

@@ -7,22 +7,19 @@ import polars as pl
 import pytest
 
 from pipelines.raters import LiveStatistical, fit_rater
-from pipelines.raters.statistical._drawn import (
+from pipelines.raters.statistical.ordinal import OrdinalModel, fit_styles, match_spread, tilt
+from pipelines.raters.statistical.tastes import (
     Conditioner,
     StatementModel,
+    TasteModel,
     drawn_covariance,
     fit_statements,
+    fit_tastes,
+    genre_beliefs,
     packaged_prior,
     pooled_covariance,
     stated_genres,
 )
-from pipelines.raters.statistical._ordinal import (
-    OrdinalModel,
-    fit_styles,
-    match_spread,
-    tilt,
-)
-from pipelines.raters.statistical._tastes import TasteModel, fit_tastes, genre_beliefs
 from pipelines.scales import rescale
 
 
@@ -169,9 +166,10 @@ def test_draws_recover_a_planted_covariance(stated):
     assert (gap < 4 * spread + 0.01).all()
 
 
-def test_moments_correct_the_variances_of_an_early_stopped_fit():
+def test_moments_correct_the_variances_of_an_early_stopped_fit(monkeypatch):
     covariance, features, taste, person, item, surplus = planted()
-    stopped = fit_tastes(features, person, item, surplus, passes=2)
+    monkeypatch.setattr("pipelines.raters.statistical.tastes._PASSES", 2)
+    stopped = fit_tastes(features, person, item, surplus)
     quality = np.random.default_rng(8).normal(0, 0.5, len(features))
     rows = (person, item, 3.5 + quality[item] + surplus)
     found = drawn_covariance(stopped, features, [np.arange(1, 5)], rows, len(taste))

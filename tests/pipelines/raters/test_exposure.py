@@ -179,7 +179,7 @@ def figures(chosen, scored, **more):
     people, plan, scores = scored
     named = {name: tables[name] for name in ("items", "interactions", "splits")}
     inputs = {"personas": people, "rater": rater, "plan": plan} | named | more
-    found = population_report(scores, draws=50, **inputs)
+    found = population_report(scores, **inputs)
     return {row["figure"]: row for row in found.table.iter_rows(named=True)}
 
 

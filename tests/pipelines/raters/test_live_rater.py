@@ -77,7 +77,7 @@ def test_the_statistical_rater_is_the_same_live(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     if not table:
-        monkeypatch.setattr("pipelines.raters.statistical._live._TABLE", 0)
+        monkeypatch.setattr("pipelines.raters.statistical.rater._TABLE", 0)
     chosen = rater if text else plain
     live = LiveStatistical(chosen, small_world.personas, small_world.items)
     asked = questions(small_world, k, 40, k)

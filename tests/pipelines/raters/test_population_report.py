@@ -14,7 +14,7 @@ from pipelines.raters import (
     scale_named,
     score_pairs,
 )
-from pipelines.raters.report._population import headroom_by_person, variance_shares
+from pipelines.raters.report.population import headroom_by_person, variance_shares
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_headroom_and_shares_equal_those_of_the_whole_table(report, scored, smal
     batch = rater.rate(small_world.personas.sort("persona_id"), small_world.items)
     within = (batch.probabilities @ rater.scale.answers**2).reshape(table.shape) - table**2
     found = figure(report, "table_item_person_share")["personas_value"]
-    assert found == pytest.approx(variance_shares(table, within).interaction)
+    assert found == pytest.approx(variance_shares(table, within)[2])
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +189,7 @@ def test_failed_scores_are_on_neither_side(small_world, scored):
         pl.when(bad).then(pl.lit("invalid")).otherwise("status").alias("status"),
         *(pl.when(~bad).then(c).alias(c) for c in values),
     )
-    found = report_of(small_world, rater, failed, draws=20)
+    found = report_of(small_world, rater, failed)
     first = small_world.interactions.filter(item_id=small_world.items["item_id"][0]).height
     assert f"{6_000 - first:,} ratings of the same lists" in found.metadata["statement"]
     assert "1,580 scores of personas" in found.metadata["statement"]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import ContractError
-from pipelines.raters.report._metrics import (
+from pipelines.raters.report.metrics import (
     HeldOut,
     Predictions,
     evaluate,
@@ -129,7 +129,7 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
         spread = np.repeat(np.sqrt(rng.exponential(1.0, 60)), 5)
         error = rng.normal(0, 1, 300) * spread
         held_out = HeldOut(user, np.full(300, 3.0), STARS)
-        found = evaluate(Predictions("x", 3.0 + error), held_out, seed=trial, resamples=400)
+        found = evaluate(Predictions("x", 3.0 + error), held_out, seed=trial)
         hits += found["rmse"]["low"] <= 1.0 <= found["rmse"]["high"]
     assert 85 <= hits <= 100
 
@@ -154,7 +154,7 @@ def test_figures_lie_in_their_ranges_and_in_their_intervals(seed: int, n: int) -
     user = np.unique(rng.integers(0, 6, n), return_inverse=True)[1]
     held_out = HeldOut(user, rng.integers(1, 6, n).astype(float), STARS)
     p = rng.dirichlet(np.ones(5), n)
-    figures = evaluate(Predictions("x", p @ STARS.answers, p), held_out, resamples=100)
+    figures = evaluate(Predictions("x", p @ STARS.answers, p), held_out)
     for name, figure in figures.items():
         assert figure["low"] <= figure["high"], name
         assert figure["value"] >= 0, name
@@ -169,9 +169,7 @@ def test_order_of_the_rows_changes_nothing(seed: int) -> None:
     rng = np.random.default_rng(seed)
     user, truth = np.repeat(np.arange(5), 4), rng.integers(1, 6, 20).astype(float)
     guess, order = rng.random(20), rng.permutation(20)
-    straight = evaluate(Predictions("x", guess), HeldOut(user, truth, STARS), resamples=20)
-    mixed = evaluate(
-        Predictions("x", guess[order]), HeldOut(user[order], truth[order], STARS), resamples=20
-    )
+    straight = evaluate(Predictions("x", guess), HeldOut(user, truth, STARS))
+    mixed = evaluate(Predictions("x", guess[order]), HeldOut(user[order], truth[order], STARS))
     for name in straight:
         assert mixed[name]["value"] == pytest.approx(straight[name]["value"]), name

@@ -16,14 +16,14 @@ from pipelines.raters import (
     scale_named,
     whole_report,
 )
-from pipelines.raters.report._held_out import (
+from pipelines.raters.report.held_out import (
+    COLD_BASELINES,
+    SPLITS,
     collect_people,
     in_source_units,
     persona_rows,
     time_split,
 )
-from pipelines.raters.report._predictors import COLD_BASELINES
-from pipelines.raters.report._report import SPLITS
 
 NAMES = ("statistical", "mean", "random")
 
@@ -41,7 +41,7 @@ def raters(small_world):
 
 @pytest.fixture(scope="module")
 def report(small_world, raters):
-    return rater_report(raters, **judged_on(small_world), resamples=200)
+    return rater_report(raters, **judged_on(small_world))
 
 
 def figure(report, predictor, metric):
@@ -113,9 +113,7 @@ class Half:
 
 def test_what_a_rater_does_not_answer_is_counted_and_in_no_figure(small_world):
     half = Half()
-    found = rater_report(
-        [half], **judged_on(small_world), limits={"half": 100}, baselines=(), resamples=50
-    )
+    found = rater_report([half], **judged_on(small_world), limits={"half": 100}, baselines=())
     row = figure(found, "half", "rmse")
     # As many validation ratings, to calibrate on.
     assert half.asked == 200
@@ -128,7 +126,7 @@ def test_what_a_rater_does_not_answer_is_counted_and_in_no_figure(small_world):
 
 def test_people_come_with_their_training_ratings_and_no_other(small_world):
     half = Half()
-    rater_report([half], **judged_on(small_world), baselines=(), resamples=50)
+    rater_report([half], **judged_on(small_world), baselines=())
     shown = pl.concat(half.histories)
     train = small_world.splits.filter(split="train")
     assert shown.height == train.height
@@ -175,10 +173,10 @@ def test_answers_of_a_coarser_scale_share_out_their_probability():
     assert mapped.max() == 0.5
 
 
-def test_cost_is_bounded_by_whole_users(small_world):
-    people = collect_people(
-        **judged_on(small_world), split="test", most_train=1_000, most=60, human_users=None
-    )
+def test_cost_is_bounded_by_whole_users(small_world, monkeypatch):
+    monkeypatch.setattr("pipelines.raters.report.held_out.MAX_TRAIN", 1_000)
+    monkeypatch.setattr("pipelines.raters.report.held_out.MAX_HELD_OUT", 60)
+    people = collect_people(**judged_on(small_world), split="test")
     assert len(people.train) <= 1_000
     assert len(people.held_out) <= 60
     per_user = np.bincount(people.held_out.user)
@@ -195,7 +193,7 @@ def test_a_split_without_ratings_is_an_error(small_world):
 @pytest.fixture(scope="module")
 def whole(small_world, raters):
     tables = {**judged_on(small_world), "item_stats": small_world.item_stats}
-    return whole_report(raters, **tables, resamples=50)
+    return whole_report(raters, **tables)
 
 
 def test_each_split_has_its_rows_and_its_caption(whole):

@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.config import ScoringSettings
 from pipelines.errors import ContractError
-from pipelines.raters import fit_rater, plan_pairs, quality_summary, score_pairs, similarity
+from pipelines.raters import fit_rater, plan_pairs, quality_summary, score_pairs
 
 
 def summary(world, name="statistical", scale="1-10", **more):
@@ -15,18 +15,12 @@ def summary(world, name="statistical", scale="1-10", **more):
     plan = plan_pairs(world.personas, world.items, world.item_stats, ScoringSettings())
     scores = pl.concat(list(score_pairs(rater, plan, world.personas, world.items)))
     learned = {n: world.tables[n] for n in ("item_stats", "interactions")}
-    return quality_summary(scores, rater=rater, resamples=200, **learned, **more)
+    return quality_summary(scores, rater=rater, **learned, **more)
 
 
 @pytest.fixture(scope="module")
 def statistical(small_world):
     return summary(small_world)
-
-
-def test_similarity_by_hand():
-    """Shares .5 .5 0 against .2 .3 .5: distance (.3 + .2 + .5) / 2 = .5."""
-    assert similarity(np.array([5.0, 5, 0]), np.array([20.0, 30, 50])) == pytest.approx(0.5)
-    assert similarity(np.array([1.0, 0]), np.array([0, 7.0])) == 0.0
 
 
 def test_the_rater_stands_beside_random_and_mean(statistical):

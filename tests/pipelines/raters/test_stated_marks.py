@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from pipelines.raters import bind, fit_rater
-from pipelines.raters.statistical._rater import KEPT
+from pipelines.raters.statistical.rater import KEPT
 
 
 def person(description: str, likes: tuple[str, ...] = (), n: int = 0) -> pl.DataFrame:
@@ -119,7 +119,7 @@ def test_the_live_rater_takes_the_same_word(rater, small_world, monkeypatch) -> 
     empty = np.empty((items.height, 0))
     expected = rater.rate(who, items).probabilities.reshape(2, items.height, -1)
     for limit in (10**9, 0):  # from a table, and computed when asked
-        monkeypatch.setattr("pipelines.raters.statistical._live._TABLE", limit)
+        monkeypatch.setattr("pipelines.raters.statistical.rater._TABLE", limit)
         live = bind(rater, who, items)
         for number in (0, 1):
             scores = live.rate(

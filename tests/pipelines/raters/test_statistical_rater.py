@@ -9,8 +9,8 @@ import pytest
 
 from pipelines.errors import ContractError
 from pipelines.raters import fit_rater, fit_statistical, scale_named
-from pipelines.raters.statistical._fit import MAX_FIT_ROWS, PRIOR_WEIGHTS
-from pipelines.raters.statistical._people import collect_rows
+from pipelines.raters.statistical.fit import MAX_FIT_ROWS, PRIOR_WEIGHTS
+from pipelines.raters.statistical.profiles import collect_rows
 
 
 @pytest.fixture(scope="module")

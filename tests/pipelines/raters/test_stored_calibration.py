@@ -7,7 +7,7 @@ import pytest
 from pipelines.errors import ConfigError
 from pipelines.llm.engines.scripted import ScriptedEngine
 from pipelines.raters import LLMRater
-from pipelines.raters.report import fit_calibration, read_calibration
+from pipelines.raters.report.calibration import fit_calibration, read_calibration
 from pipelines.scales import SCALES
 
 

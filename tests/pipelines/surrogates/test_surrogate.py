@@ -17,9 +17,9 @@ from pipelines.raters import (
     SurrogateRater,
     all_pairs,
     bind,
-    cuts_of,
-    ordinal,
 )
+from pipelines.raters.statistical.ordinal import cumulative
+from pipelines.raters.surrogate import cuts_of
 from pipelines.raters.testing import check_rater, contract_items, contract_personas
 from pipelines.surrogates import (
     Pairs,
@@ -86,7 +86,9 @@ class Planted:
                 surplus[person[name]].append(rating - every[person[name], item[film]])
             location += [np.sum(surplus[p]) / len(surplus[p]) for p, _ in pairs]
         cuts = np.tile([-2.0, -0.5, 0.5, 2.0], (len(pairs), 1))
-        return RatingBatch(self.scale, ordinal(cuts, location), ["ok"] * len(pairs))
+        return RatingBatch(
+            self.scale, cumulative(cuts - np.asarray(location)[:, None]), ["ok"] * len(pairs)
+        )
 
     def metadata(self):
         return {"rater": self.name, "fitted": {}, "by_hand": {}}
@@ -257,7 +259,7 @@ def test_cutpoints_ascend_and_distributions_are_exact():
     """Gaps 1 and 2 around 0.5; at location 0.5 half of the mass is below the middle cutpoint."""
     cuts = cuts_of(np.log([[1.0, 2.0]]), 0.5)
     np.testing.assert_allclose(cuts, [[-0.5, 0.5, 2.5]])
-    found = ordinal(cuts, np.array([0.5]))[0]
+    found = cumulative(cuts - 0.5)[0]
     below = 1 / (1 + np.e)
     np.testing.assert_allclose(found, [below, 0.5 - below, 1 / (1 + np.exp(-2)) - 0.5, 0.119203],
                                atol=1e-6)  # fmt: skip
@@ -269,7 +271,7 @@ def test_fit_recovers_interactions_that_no_fact_tells():
     u, v = rng.normal(size=(60, 2)), rng.normal(size=(50, 2))
     every = all_pairs(60, 50)
     location = (u @ v.T).ravel()
-    target = ordinal(np.tile([-1.0, 1.0], (len(every), 1)), location)
+    target = cumulative(np.array([-1.0, 1.0]) - location[:, None])
     known = rng.random(len(every)) < 0.5
     pairs = Pairs(every[:, 0], every[:, 1], target)
     fit = fit_pairs(

@@ -13,7 +13,7 @@ from pipelines.llm.engines import Choice, Request, Sampling
 from pipelines.llm.engines.checkpoints import Checkpoint
 from pipelines.llm.engines.transformers import TransformersEngine
 from pipelines.prompts import PromptStyle, rating_messages, rating_options
-from pipelines.raters.report import Calibration
+from pipelines.raters.report.calibration import Calibration
 from pipelines.scales import SCALES
 from pipelines.tuning import (
     HeldOut,

@@ -133,7 +133,7 @@ def test_engine_serves_the_distributions_that_were_judged(context, model):
     from transformers import AutoModelForCausalLM
 
     from pipelines.prompts import PromptStyle
-    from pipelines.raters.report import read_calibration
+    from pipelines.raters.report.calibration import read_calibration
     from pipelines.scales import SCALES
     from pipelines.tuning import Prompts, RatingModel
 

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from pipelines.errors import ContractError
-from pipelines.raters.report._population import headroom_by_person
+from pipelines.raters.report.population import headroom_by_person
 from pipelines.scales import SCALES
 from sim import Release
 from sim.environment import World

@@ -9,17 +9,8 @@ import polars as pl
 
 from pipelines.errors import ConfigError, ContractError
 from pipelines.raters.protocol import FITTED_RATERS, Floats, Ints, Rater
-from pipelines.raters.statistical._baselines import MeanRater, RandomRater
-from pipelines.raters.statistical._drawn import (
-    Prior,
-    StatementModel,
-    drawn_covariance,
-    fit_statements,
-    genre_contrasts,
-    packaged_prior,
-    pooled_covariance,
-)
-from pipelines.raters.statistical._ordinal import (
+from pipelines.raters.statistical.baselines import MeanRater, RandomRater
+from pipelines.raters.statistical.ordinal import (
     OrdinalModel,
     calibrate,
     finer_cutpoints,
@@ -27,17 +18,31 @@ from pipelines.raters.statistical._ordinal import (
     fit_styles,
     match_spread,
 )
-from pipelines.raters.statistical._people import (
+from pipelines.raters.statistical.profiles import (
+    EFFECTS,
+    Catalogue,
     HumanRows,
     collect_rows,
     genre_surplus,
+    pair_features,
     source_scale,
     stand_ins,
 )
-from pipelines.raters.statistical._profiles import EFFECTS, Catalogue, pair_features
-from pipelines.raters.statistical._quality import ItemTable, QualityModel, fit_quality, item_table
-from pipelines.raters.statistical._rater import StatisticalRater, width_of
-from pipelines.raters.statistical._tastes import TasteModel, Tastes, fit_tastes, genre_beliefs
+from pipelines.raters.statistical.quality import ItemTable, QualityModel, fit_quality, item_table
+from pipelines.raters.statistical.rater import StatisticalRater, width_of
+from pipelines.raters.statistical.tastes import (
+    Prior,
+    StatementModel,
+    TasteModel,
+    Tastes,
+    drawn_covariance,
+    fit_statements,
+    fit_tastes,
+    genre_beliefs,
+    genre_contrasts,
+    packaged_prior,
+    pooled_covariance,
+)
 from pipelines.scales import RatingScale, scale_named, to_answers
 
 #: Ratings that the rater is fitted on at most (count); whole users, chosen by hash.
@@ -48,9 +53,9 @@ MAX_FIT_USERS = 3_000
 #: per rating unit, per genre share and per standard deviation of similarity). Statements about
 #: marks are in logits already: people of the data sets state nothing, and the weight stays 1.
 PRIOR_WEIGHTS = (2.0, 2.0, 0.5, 0.5, 0.1, 2.0, 1.0, 2.0)
-#: Users and ratings below which the covariance of tastes is pooled with the packaged one, and how
-#: many people that counts for (set by hand).
-MIN_USERS, MIN_RATINGS, POOLED_PEOPLE = 200, 5_000, 50.0
+#: Users and ratings below which the covariance of tastes is pooled with the packaged one (set by
+#: hand).
+MIN_USERS, MIN_RATINGS = 200, 5_000
 #: Length of the scale that the packaged fit is in (0.5-5).
 _PACKAGED_RANGE = 4.5
 #: Earlier share of each user's training ratings that makes the profile; the later ones are
@@ -149,7 +154,8 @@ def fit_statistical(
             where="splits, train",
             hint="rater random or mean needs none",
         )
-    late = _later(rows)
+    several = np.bincount(rows.user)[rows.user] >= _LEAST
+    late = several & ~rows.earlier(_PROFILE_SHARE)
     early, target = rows.take(~late), rows.take(late)
     packaged = packaged_prior()
     few = len(rows.users) < MIN_USERS or len(rows) < MIN_RATINGS
@@ -163,8 +169,8 @@ def fit_statistical(
     answer = _positions(target.rating, source, fitted)
     base = stand_ins(early, first.catalogue, first.quality.mean, first.believed)
     features = pair_features(base, first.catalogue, pairs)
-    lower, prior = np.zeros(len(EFFECTS)), np.array(PRIOR_WEIGHTS)
-    stated = fit_ordinal(features, answer, len(fitted), lower=lower, prior=prior).weights
+    prior = np.array(PRIOR_WEIGHTS)
+    stated = fit_ordinal(features, answer, len(fitted), prior=prior).weights
     tastes = first.believed.mean.copy()
     tastes[:, 0] = 0.0
     usual = float(first.believed.variance[target.user].mean()) if len(target) else 0.0
@@ -173,7 +179,7 @@ def fit_statistical(
     # A history is more informative than the stand-ins made of it: they are left out beside it.
     stating = [EFFECTS.index(e) for e in ("agreement", "conflict", "similarity")]
     features[:, stating] = 0.0
-    ordinal = fit_ordinal(features, answer, len(fitted), lower=lower, prior=prior, width=width)
+    ordinal = fit_ordinal(features, answer, len(fitted), prior=prior, width=width)
     weights = ordinal.weights
     weights[stating] = stated[stating] * weights[0] / max(float(stated[0]), 0.1)
     cutpoints = ordinal.cutpoints
@@ -282,10 +288,7 @@ def learn(
         catalogue = flat.judged(quality.of(unexplained, flat.features))
         surplus = rows.rating - mean - catalogue.quality[rows.item]
         observed = (catalogue.taste, rows.user[fitted], rows.item[fitted], surplus[fitted])
-        if pooled is None:
-            tastes = fit_tastes(*observed, start=tastes)
-        else:
-            tastes = fit_tastes(*observed, start=tastes, prior=pooled, prior_people=POOLED_PEOPLE)
+        tastes = fit_tastes(*observed, start=tastes, pooled=pooled)
         noise = tastes.noise
         believed = tastes.posterior(catalogue.taste, people, rows.user, rows.item, surplus)
         explained = np.einsum("ij,ij->i", catalogue.taste[rows.item], believed.mean[rows.user])
@@ -331,15 +334,6 @@ def _statements(
         learned.tastes, catalogue.taste, contrasts, (rows.user, rows.item, surplus)
     )
     return fit_statements(learned.tastes, contrasts, affinity[who], first, second)
-
-
-def _later(rows: HumanRows) -> np.ndarray:
-    """Mask of each user's later ratings (rows are sorted by user and time)."""
-    count = np.bincount(rows.user, minlength=len(rows.users))
-    first = np.concatenate([[0], np.cumsum(count)[:-1]])
-    position = np.arange(len(rows)) - first[rows.user]
-    several = count[rows.user] >= _LEAST
-    return np.asarray(several & (position >= np.ceil(_PROFILE_SHARE * count[rows.user])))
 
 
 def _without(table: ItemTable, rows: HumanRows) -> ItemTable:

@@ -35,13 +35,21 @@ class OrdinalModel:
         gap = self.cutpoints[None, :] - location[:, None]
         if width is not None:
             gap /= width[:, None]
-        out = np.empty((len(location), len(self.cutpoints) + 1))
-        # The complement by symmetry: 1 - below loses every digit when below is near 1.
-        out[:, -1] = expit(-gap[:, -1])
-        below = expit(gap, out=gap)
-        out[:, 0] = below[:, 0]
-        np.subtract(below[:, 1:], below[:, :-1], out=out[:, 1:-1])
-        return out
+        return cumulative(gap)
+
+
+def cumulative(gap: Floats) -> Floats:
+    """Distributions of shape (rows, answers) at log odds of each answer or a lower one, but one.
+
+    ``gap``, of shape (rows, answers - 1), is overwritten.
+    """
+    out = np.empty((len(gap), gap.shape[1] + 1))
+    # The complement by symmetry: 1 - below loses every digit when below is near 1.
+    out[:, -1] = expit(-gap[:, -1])
+    below = expit(gap, out=gap)
+    out[:, 0] = below[:, 0]
+    np.subtract(below[:, 1:], below[:, :-1], out=out[:, 1:-1])
+    return out
 
 
 def fit_ordinal(
@@ -49,17 +57,14 @@ def fit_ordinal(
     answer: Ints,
     answers: int,
     *,
-    lower: Floats,
-    ridge: float = 1.0,
     prior: Floats | None = None,
     width: Floats | None = None,
 ) -> OrdinalModel:
-    """Maximum likelihood, with a weak pull of the weights to `prior`.
+    """Maximum likelihood of weights of at least 0, with a weak pull to `prior`.
 
     ``features`` are of shape (rows, features), ``answer`` the position of each row's answer, 0 to
-    `answers` - 1. ``lower`` is the least value of each weight (0 for an effect whose sign is
-    known). The pull is that of one pseudo-observation with variance 1 / `ridge`; ``prior`` (default
-    0) are the values when there are few rows. ``width`` is that of each row's distribution (default
+    `answers` - 1. The pull is that of one pseudo-observation with variance 1; ``prior`` (default 0)
+    are the values when there are few rows. ``width`` is that of each row's distribution (default
     1), of shape (rows,).
     """
     goal = np.zeros(features.shape[1]) if prior is None else prior
@@ -68,10 +73,7 @@ def fit_ordinal(
     start_cuts = _logit(np.cumsum(counts)[:-1] / counts.sum())
     size = features.shape[1]
     start = np.concatenate([goal, _to_free(start_cuts)])
-    bounds: list[tuple[float | None, float | None]] = [
-        (None if np.isinf(low) else float(low), None) for low in lower
-    ]
-    bounds += [(None, None)] * (answers - 1)
+    bounds = [(0.0, None)] * size + [(None, None)] * (answers - 1)
 
     def loss(point: Floats) -> tuple[float, Floats]:
         weights, free = point[:size], point[size:]
@@ -85,13 +87,11 @@ def fit_ordinal(
         slope_high, slope_low = high * (1 - high) / wide, low * (1 - low) / wide
         by_location = (slope_high - slope_low) / probability
         gradient = np.empty_like(point)
-        gradient[:size] = features.T @ by_location + ridge * (weights - goal)
+        gradient[:size] = features.T @ by_location + (weights - goal)
         as_upper = np.bincount(answer, slope_high / probability, minlength=answers)[:-1]
         as_lower = np.bincount(answer, slope_low / probability, minlength=answers)[1:]
         gradient[size:] = _free_gradient(free, np.asarray(as_lower - as_upper, np.float64))
-        value = -np.log(probability).sum() + 0.5 * ridge * float(
-            (weights - goal) @ (weights - goal)
-        )
+        value = -np.log(probability).sum() + 0.5 * float((weights - goal) @ (weights - goal))
         rows = max(len(answer), 1)
         return value / rows, gradient / rows
 

@@ -1,4 +1,10 @@
-"""Figures of scores by choice set: worth of knowing the customer, consistency of replicates."""
+"""Figures of stored scores: spread beside people's ratings, and worth of choice sets.
+
+Do scores spread over the scale as human ratings do (1 - total variation, as in SUBER, section
+4.2)? Intervals are 95 % intervals of a bootstrap over users and personas, not over ratings: the
+ratings of one user are not independent. They are the value plus or minus 1.96 standard errors.
+Errors on held-out ratings of people are in the rater report.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +14,128 @@ import numpy as np
 import polars as pl
 import polars.selectors as cs
 
+from pipelines.errors import ContractError
 from pipelines.raters._ensemble import EnsembleRater
+from pipelines.raters._scoring import score_pairs
 from pipelines.raters.llm import ListwiseRater
 from pipelines.raters.protocol import Floats, Ints, Rater
-from pipelines.raters.statistical import positions
+from pipelines.raters.report.metrics import similarities
+from pipelines.raters.statistical.baselines import MeanRater, RandomRater
+from pipelines.raters.statistical.products import positions
+from pipelines.raters.statistical.profiles import source_scale
+from pipelines.scales import RatingScale, coarser, to_answers
 from pipelines.seeding import combine, hash_ids, uniform
+
+#: Users are put into at most this many groups, drawn with replacement as wholes (count).
+_BLOCKS = 1_000
+#: Standard errors to either side in a 95 % interval, and draws of the bootstrap (count).
+_NORMAL, _RESAMPLES = 1.96, 500
+
+
+def quality_summary(
+    scores: pl.DataFrame,
+    *,
+    rater: Rater,
+    item_stats: pl.DataFrame,
+    interactions: pl.DataFrame | pl.LazyFrame,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Summarize a table of scores.
+
+    Parameters
+    ----------
+    scores
+        Rows of the `preference_scores` contract, all on the rater's scale.
+    rater
+        Name of the rater.
+    item_stats, interactions
+        Tables of those names.
+    seed
+        Of the bootstrap.
+
+    Returns
+    -------
+    ``similarity`` (rows ``rater, similarity, low, high``: the rater, `random` and `mean` on
+    the same pairs), ``histograms`` (shares per answer, with `human`), both on ``scale``, the
+    coarser of the rater's and the source's; counts, and the rater's ``facts``. Ready for JSON.
+
+    Raises
+    ------
+    ContractError
+        If no score is `ok` or the scores are on another scale.
+    """
+    scale, source = rater.scale, source_scale(interactions)
+    if scores["scale"].unique().to_list() not in ([scale.name], []):
+        raise ContractError("the scores are on another scale than the rater's", where=scale.name)
+    given = scores.filter(pl.col("status") == "ok")
+    if not given.height:
+        raise ContractError("there is no score to judge", where="preference_scores")
+    rng = np.random.default_rng(seed)
+    compared = coarser(scale, source)
+    human = _blocks(interactions, "user_id", "rating", source, compared)
+    drawn = {rater.name: given}
+    pairs = given.select("persona_id", "item_id")
+    for baseline in (RandomRater(scale), MeanRater(item_stats, scale, source)):
+        if baseline.name != rater.name:
+            people = pairs.select("persona_id").unique(maintain_order=True)
+            films = pairs.select("item_id").unique(maintain_order=True)
+            frames = score_pairs(baseline, pairs, people, films, seed=seed)
+            drawn[baseline.name] = pl.concat(f.select("persona_id", "sample") for f in frames)
+    human_draws = _resampled(human, rng)
+    rows, histograms = [], {"human": _shares(human)}
+    for name, frame in drawn.items():
+        blocks = _blocks(frame, "persona_id", "sample", scale, compared)
+        draws = similarities(_resampled(blocks, rng), human_draws)
+        value = float(similarities(blocks.sum(axis=0)[None], human.sum(axis=0)[None])[0])
+        # Resampling adds differences, so the draws lie below the value and their percentiles
+        # may miss it; their spread is what the interval needs.
+        margin = _NORMAL * float(draws.std())
+        low, high = max(value - margin, 0.0), min(value + margin, 1.0)
+        rows.append({"rater": name, "similarity": value, "low": low, "high": high})
+        histograms[name] = _shares(blocks)
+    return {
+        "scale": compared.name,
+        "answers": compared.answers.tolist(),
+        "pairs": given.height,
+        "failed_pairs": scores.height - given.height,
+        "human_ratings": int(human.sum()),
+        "similarity": rows,
+        "histograms": histograms,
+        "interval": "95 %, bootstrap over users and personas",
+        "facts": rater.metadata(),
+    }
+
+
+def _blocks(
+    rows: pl.DataFrame | pl.LazyFrame, key: str, value: str, scale: RatingScale, target: RatingScale
+) -> Floats:
+    """Counts of answers on `target` by block of ids, of shape (blocks, answers).
+
+    An id has a block of its own if there are few ids, else one of `_BLOCKS` by hash.
+    """
+    counts = rows.lazy().group_by(key, value).len().sort(key, value).collect(engine="streaming")
+    answer = to_answers(counts[value].cast(pl.Float64).to_numpy(), scale, target)
+    ids = counts[key].unique().sort()
+    block = positions(counts[key], ids)
+    if len(ids) > _BLOCKS:
+        block = (hash_ids(ids) % np.uint64(_BLOCKS)).astype(np.int64)[block]
+    out = np.zeros((min(len(ids), _BLOCKS), len(target)))
+    position = np.rint((answer - target.low) / target.step).astype(np.int64)
+    np.add.at(out, (block, position), counts["len"].to_numpy())
+    return out
+
+
+def _resampled(blocks: Floats, rng: np.random.Generator) -> Floats:
+    """Sums over blocks drawn with replacement, of shape (draws, columns)."""
+    size = len(blocks)
+    weights = rng.multinomial(size, np.full(size, 1.0 / size), size=_RESAMPLES)
+    return np.asarray(weights @ blocks)
+
+
+def _shares(blocks: Floats) -> list[float]:
+    total = blocks.sum(axis=0)
+    return [round(float(v), 6) for v in total / total.sum()]
+
 
 #: Best score of a persona in a set below which dialogues skip the set (BIEL, section 4).
 LEAST_BEST = 60.0

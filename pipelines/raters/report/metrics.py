@@ -15,7 +15,7 @@ import numpy as np
 from pipelines.errors import ContractError
 from pipelines.raters.protocol import Floats, Ints
 from pipelines.scales import RatingScale, to_answers
-from pipelines.study import user_weights
+from pipelines.study import RESAMPLES, user_weights
 
 #: Bins of confidence, of equal width (Guo et al. 2017, section 2).
 BINS = 10
@@ -58,7 +58,7 @@ class Predictions:
 
 
 def evaluate(
-    predictions: Predictions, held_out: HeldOut, *, seed: int = 0, resamples: int = 1_000
+    predictions: Predictions, held_out: HeldOut, *, seed: int = 0
 ) -> dict[str, dict[str, float]]:
     """Every figure of one predictor, as ``{"value", "low", "high"}`` (95 %, bootstrap over users).
 
@@ -97,10 +97,10 @@ def evaluate(
 
     error = predictions.expected - held_out.rating
     ones = np.ones(len(error))
-    add("rmse", _summed(of_row, size, ones, error**2), lambda s: np.sqrt(_ratio(s)))
-    add("mae", _summed(of_row, size, ones, np.abs(error)), _ratio)
+    add("rmse", _summed(of_row, size, ones, error**2), lambda s: np.sqrt(ratio(s)))
+    add("mae", _summed(of_row, size, ones, np.abs(error)), ratio)
     for name, (chosen, worth) in _per_user(predictions, held_out).items():
-        add(name, _summed(block[chosen], size, np.ones(len(chosen)), worth), _ratio)
+        add(name, _summed(block[chosen], size, np.ones(len(chosen)), worth), ratio)
     if predictions.probabilities is not None:
         right, confidence, of_bin = _confidence(predictions.probabilities, held_out)
         cells = of_row * BINS + of_bin
@@ -108,11 +108,11 @@ def evaluate(
             np.bincount(cells, w, minlength=size * BINS).reshape(size, BINS)
             for w in (ones, right, confidence)
         )
-        add("nll", _summed(of_row, size, ones, _log_losses(predictions, held_out)), _ratio)
+        add("nll", _summed(of_row, size, ones, _log_losses(predictions, held_out)), ratio)
         add("ece", np.concatenate(list(binned), axis=1), _ece)
     add("similarity", _shapes(predictions, held_out, of_row, size), _same_shape)
     sums = np.concatenate(parts, axis=1)
-    draws = user_weights(size, resamples, seed) @ sums
+    draws = user_weights(size, RESAMPLES, seed) @ sums
     out: dict[str, dict[str, float]] = {}
     for name, (columns, figure) in figures.items():
         total = sums[:, columns].sum(axis=0, keepdims=True)
@@ -135,7 +135,6 @@ def paired_difference(
     held_out: HeldOut,
     *,
     seed: int = 0,
-    resamples: int = 1_000,
 ) -> dict[str, float]:
     """RMSE of `left` minus that of `right` on the same ratings, with a 95 % interval.
 
@@ -152,7 +151,7 @@ def paired_difference(
         count = np.maximum(s[:, 0], 1.0)
         return np.asarray(np.sqrt(s[:, 1] / count) - np.sqrt(s[:, 2] / count))
 
-    return _with_interval(sums, difference, seed, resamples)
+    return _with_interval(sums, difference, seed)
 
 
 def paired_loss_difference(
@@ -161,7 +160,6 @@ def paired_loss_difference(
     held_out: HeldOut,
     *,
     seed: int = 0,
-    resamples: int = 1_000,
 ) -> dict[str, float]:
     """Mean log loss of `left` minus that of `right` (nats), as :func:`paired_difference`.
 
@@ -170,14 +168,12 @@ def paired_loss_difference(
     block, size = _blocks(held_out.users)
     gap = _log_losses(left, held_out) - _log_losses(right, held_out)
     sums = _summed(block[held_out.user], size, np.ones(len(gap)), gap)
-    return _with_interval(sums, _ratio, seed, resamples)
+    return _with_interval(sums, ratio, seed)
 
 
-def _with_interval(
-    sums: Floats, figure: Callable[[Floats], Floats], seed: int, resamples: int
-) -> dict[str, float]:
+def _with_interval(sums: Floats, figure: Callable[[Floats], Floats], seed: int) -> dict[str, float]:
     """A function of sums over blocks, of shape (blocks, columns), with its bootstrap interval."""
-    low, high = np.quantile(figure(user_weights(len(sums), resamples, seed) @ sums), [0.025, 0.975])
+    low, high = np.quantile(figure(user_weights(len(sums), RESAMPLES, seed) @ sums), [0.025, 0.975])
     value = float(figure(sums.sum(axis=0, keepdims=True))[0])
     return {"value": value, "low": float(low), "high": float(high)}
 
@@ -234,7 +230,7 @@ def _summed(of_row: Ints, size: int, *columns: Any) -> Floats:
     return np.stack([np.bincount(of_row, c, minlength=size) for c in columns], axis=1)
 
 
-def _ratio(sums: Floats) -> Floats:
+def ratio(sums: Floats) -> Floats:
     """Second column over the first, NaN without any."""
     count = np.where(sums[:, 0] > 0, sums[:, 0], np.nan)
     return np.asarray(sums[:, 1] / count)
@@ -246,7 +242,11 @@ def _ece(sums: Floats) -> Floats:
 
 
 def similarities(left: Floats, right: Floats) -> Floats:
-    """1 less the total variation distance of each row's counts, of shape (rows,)."""
+    """1 less the total variation distance of each row's counts, 0 to 1, of shape (rows,).
+
+    >>> similarities(np.array([[1.0, 0.0]]), np.array([[0.5, 0.5]])).tolist()
+    [0.5]
+    """
     a = left / left.sum(axis=1, keepdims=True)
     b = right / right.sum(axis=1, keepdims=True)
     return np.asarray(1.0 - 0.5 * np.abs(a - b).sum(axis=1))

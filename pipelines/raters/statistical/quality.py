@@ -40,7 +40,7 @@ class QualityModel:
     def of(self, table: ItemTable, features: Floats) -> Floats:
         """Quality of each item relative to `mean`, of shape (items,).
 
-        `features` are those of :class:`pipelines.raters.statistical._tastes.Basis`.
+        `features` are those of :class:`pipelines.raters.statistical.tastes.Basis`.
         """
         surplus = table.totals - table.counts * self.mean
         prior = self.strength * self.prior(table, features)
@@ -93,7 +93,7 @@ def item_table(items: pl.DataFrame, item_stats: pl.DataFrame | None) -> ItemTabl
 def fit_quality(table: ItemTable, features: Floats, noise: float, mean: float) -> QualityModel:
     """Estimate the prior's weights by least squares and its strength by the method of moments.
 
-    ``features``: of :class:`pipelines.raters.statistical._tastes.Basis`, shape (items, features);
+    ``features``: of :class:`pipelines.raters.statistical.tastes.Basis`, shape (items, features);
     ``noise``: variance of one rating around its item's mean; ``mean``: of all training ratings.
     """
     voted = ~np.isnan(table.votes) & (np.nan_to_num(table.vote_counts) > 0)

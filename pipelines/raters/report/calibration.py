@@ -18,7 +18,7 @@ import orjson
 
 from pipelines.errors import ConfigError, ContractError
 from pipelines.raters.protocol import Floats, Ints
-from pipelines.raters.statistical import OrdinalModel, fit_ordinal
+from pipelines.raters.statistical.ordinal import OrdinalModel, fit_ordinal
 from pipelines.scales import SCALES
 
 Kind: TypeAlias = Literal["none", "temperature", "isotonic", "baseline"]
@@ -165,8 +165,7 @@ def _features(p: Floats, baseline: Floats) -> Floats:
 def _fit(kind: Kind, p: Floats, y: Ints, baseline: Floats) -> Calibration:
     if kind == "baseline":
         features = _features(p, baseline)
-        model = fit_ordinal(features, y, p.shape[1], lower=np.zeros(features.shape[1]))
-        return Calibration(kind, model=model)
+        return Calibration(kind, model=fit_ordinal(features, y, p.shape[1]))
     if kind == "temperature":
         from scipy.optimize import minimize_scalar
 

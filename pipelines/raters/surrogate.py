@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 import polars as pl
-from scipy.special import expit
 
 from pipelines.errors import ConfigError, ContractError, IntegrityError, StoreError
 from pipelines.raters.protocol import OK, BoundRater, Floats, Ints, RatingBatch, TableRater
-from pipelines.raters.statistical import vector_matrix
+from pipelines.raters.statistical.ordinal import cumulative
+from pipelines.raters.statistical.profiles import vector_matrix
 from pipelines.scales import RatingScale, scale_named
 from pipelines.seeding import hash_ids
 from pipelines.store import Snapshot, Store
@@ -304,18 +304,6 @@ def cuts_of(gaps: Floats, anchor: float) -> Floats:
     return np.asarray(cuts - cuts[:, middle : middle + 1] + anchor)
 
 
-def ordinal(cuts: Floats, location: Floats) -> Floats:
-    """Probabilities (n, answers) of rows with cutpoints (n, answers - 1) at locations (n,)."""
-    gap = cuts - location[:, None]
-    out = np.empty((len(location), cuts.shape[1] + 1))
-    # By symmetry: 1 - p loses every digit where p is near 1.
-    out[:, -1] = expit(-gap[:, -1])
-    below = expit(gap, out=gap)
-    out[:, 0] = below[:, 0]
-    np.subtract(below[:, 1:], below[:, :-1], out=out[:, 1:-1])
-    return out
-
-
 class SurrogateRater(TableRater):
     """Answers as the teacher of a surrogate would, from facts and text vectors.
 
@@ -466,7 +454,7 @@ class BoundSurrogate(BoundRater):
             if memory is not None and past is not None and ratings is not None and past.size:
                 surplus = self.surplus(who, what, past[rows], ratings[rows], memory.strength)
                 location = location + surplus @ [memory.level, memory.factors]
-            out[rows] = ordinal(cuts, location)
+            out[rows] = cumulative(cuts - location[:, None])
         ok = self._person_ok[personas] & self._item_ok[items]
         if ok.all():
             return RatingBatch(self.scale, out, [OK] * len(out))
@@ -497,7 +485,7 @@ class BoundSurrogate(BoundRater):
         who, what = np.broadcast_to(personas[:, None], past.shape)[rated], past[rated]
         location, cuts = self.locations(who, what)
         above = np.zeros(past.shape)
-        above[rated] = ratings[rated] - ordinal(cuts, location) @ self.scale.answers
+        above[rated] = ratings[rated] - cumulative(cuts - location[:, None]) @ self.scale.answers
         above /= rated.sum(axis=1, keepdims=True) + strength
         carried = np.einsum("nk,nkr->nr", above, self._things[past, 1:])
         along = np.einsum("nr,nr->n", carried, self._things[items, 1:])
