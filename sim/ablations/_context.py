@@ -11,8 +11,9 @@ import numpy.typing as npt
 import polars as pl
 
 from pipelines import raters
-from pipelines.config import EngineSettings, Settings
-from pipelines.errors import ConfigError, ContractError, ReleaseError
+from pipelines.config import EngineSettings, Settings, identity_hash
+from pipelines.errors import ConfigError, ReleaseError
+from pipelines.hints import nearest
 from pipelines.llm.answers import AnswerStore
 from pipelines.llm.engines import Engine, load_engine
 from pipelines.llm.engines.tokens import model_tokenizer
@@ -24,6 +25,7 @@ from pipelines.store import Snapshot
 from sim._results import ResultCache
 from sim.ablations._grid import (
     STRENGTH,
+    TABLES,
     TESTS,
     UNSEEN,
     Cases,
@@ -32,7 +34,6 @@ from sim.ablations._grid import (
     human_distribution,
     load_cases,
     scored,
-    tables_of,
 )
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class RaterSpec:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ConfigError("unknown rater", where=self.kind, hint=f"one of {', '.join(KINDS)}")
+            raise ConfigError("unknown rater", where=self.kind, hint=nearest(self.kind, KINDS))
         if (self.kind == "llm") != (self.engine is not None):
             raise ConfigError("the rater llm, and only it, needs an engine", where=self.kind)
 
@@ -235,9 +236,10 @@ def system_text(domain: str, system: str) -> str | None:
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-#: Cases that are asked and kept together at most (count).
+#: Cases that are asked together at most (count).
 BLOCK = 1_000
-_RATINGS, _PARTS = "ratings", "parts"
+#: Tests under one draw whose answers are held in memory (count).
+_LATEST = 32
 
 
 def recall(cases: Cases, retriever: Retriever | None, k: int) -> tuple[Ints, Floats]:
@@ -276,76 +278,32 @@ def blocks(person: Ints, *, alone: bool, max_block: int = BLOCK) -> Iterator[Int
 
 
 def answers(
-    key: str,
-    cases: Cases,
-    shown: tuple[Ints, Floats],
-    rater: Callable[[], Rater],
-    items: pl.DataFrame,
-    results: ResultCache,
-    *,
-    max_block: int = BLOCK,
+    cases: Cases, shown: tuple[Ints, Floats], rater: Rater, items: pl.DataFrame
 ) -> pl.DataFrame:
-    """The rater's answer to each case, asked only where `results` does not hold it yet.
+    """The rater's answer to each case, asked in :func:`blocks`.
 
-    ``key`` identifies rater, cases and what is ``shown`` (by :func:`recall`). ``rater`` opens the
-    rater and is not called if nothing is left to ask. ``items`` are in the order of their ids. At
-    most ``max_block`` cases (count) are asked together.
+    ``shown`` is of :func:`recall`, ``items`` are in the order of their ids.
 
     Columns: ``case`` (0 to n - 1, ascending), ``status`` and ``probabilities`` (null unless
     ``ok``).
     """
-    import polars as pl
-
-    stored = results.frame(_RATINGS, key)
-    if stored is not None:
-        add(len(cases))
-        return stored
-    parts = []
-    for number, rows in enumerate(
-        blocks(cases.person, alone=shown[0].shape[1] > 0, max_block=max_block)
-    ):
-        name = f"{key}-{number:05d}"
-        part = results.frame(_PARTS, name)
-        if part is None or part.height != len(rows):
-            # What its rater says would be counted as cases.
-            with listening(None):
-                part = _asked(cases, rows, shown, rater(), items)
-            results.put(_PARTS, name, part)
-        parts.append(part)
-        add(len(rows))
     schema: dict[str, Any] = {
         "case": pl.Int64,
         "status": pl.String,
         "probabilities": pl.List(pl.Float64),
     }
-    joined = (pl.concat(parts) if parts else pl.DataFrame(schema=schema)).sort("case")
-    if joined.height != len(cases) or joined["case"].n_unique() != len(cases):
-        raise ContractError(
-            f"{joined.height} stored answers for {len(cases)} cases",
-            where=f"{cases.test}, key {key[:16]}",
-            hint="remove the folder `ablations` of the home and run again",
-        )
-    # A call that failed is asked again by the next run; the blocks without one are not.
-    if not (joined["status"] == "engine_error").any():
-        results.put(_RATINGS, key, joined)
-        results.drop(_PARTS, [f"{key}-{n:05d}" for n in range(len(parts))])
-    else:
-        results.drop(
-            _PARTS,
-            [
-                f"{key}-{n:05d}"
-                for n, part in enumerate(parts)
-                if (part["status"] == "engine_error").any()
-            ],
-        )
-    return joined
+    parts = [pl.DataFrame(schema=schema)]
+    for rows in blocks(cases.person, alone=shown[0].shape[1] > 0):
+        # Progress of the rater itself would be counted as cases.
+        with listening(None):
+            parts.append(_asked(cases, rows, shown, rater, items))
+        add(len(rows))
+    return pl.concat(parts).sort("case")
 
 
 def _asked(
     cases: Cases, rows: Ints, shown: tuple[Ints, Floats], rater: Rater, items: pl.DataFrame
 ) -> pl.DataFrame:
-    import polars as pl
-
     who, person = np.unique(cases.person[rows], return_inverse=True)
     what, item = np.unique(cases.item[rows], return_inverse=True)
     people = cases.personas[who.tolist()]
@@ -421,10 +379,11 @@ class SuiteContext:
     k: int = RETRIEVED
     #: Cases of each test that are asked (count; None: all of them).
     sample: int | None = None
-    max_block: int = BLOCK
     _retrievers: dict[str, Any] = field(default_factory=dict)
     _loaded: dict[tuple[str, int, str], Cases] = field(default_factory=dict)
     _shown: dict[tuple[str, int, str], Any] = field(default_factory=dict)
+    #: Latest answers by their identity: configurations that differ in the noise share them.
+    _answered: dict[str, pl.DataFrame] = field(default_factory=dict)
 
     @classmethod
     def open(
@@ -439,7 +398,6 @@ class SuiteContext:
         engines: Callable[[EngineSettings], Engine] | None = None,
         k: int = RETRIEVED,
         sample: int | None = None,
-        max_block: int = BLOCK,
         run_id: str | None = None,
     ) -> SuiteContext:
         """Open a release for a suite; case tables that were not made of it yet are made.
@@ -482,7 +440,6 @@ class SuiteContext:
             ResultCache(store.home, "ablations"),
             k,
             sample,
-            max_block,
         )
 
     def questions(self, test: str, draw: int, wording: str = "own") -> Cases:
@@ -518,7 +475,7 @@ class SuiteContext:
             "code": CODE_VERSION,
             "test": test,
             "rater": self.raters.identity(spec, options.scale, *options.prompt),
-            "cases": {name: self.cases[name].version for name in tables_of(test)},
+            "cases": {name: self.cases[name].version for name in TABLES[test]},
             "tables": {n: self.tables[n].version for n in sorted(used) if n in self.tables},
             "retrieval": retrieval,
             "retrieved": self.k if retrieval not in (UNSEEN, "none") else 0,
@@ -529,8 +486,6 @@ class SuiteContext:
 
     def cell_key(self, spec: RaterSpec, options: Options, seed: int) -> str:
         """Hash (hex) of what decides a cell: a configuration under one seed."""
-        from pipelines.config import identity_hash
-
         return identity_hash(
             {
                 "tests": [self.identity(spec, options, test, seed) for test in TESTS],
@@ -550,8 +505,6 @@ class SuiteContext:
 
         A cell with a call that failed is not kept, so that the next run asks that call again.
         """
-        import polars as pl
-
         key = self.cell_key(spec, options, seed)
         stored = self.results.frame("cells", key)
         if stored is not None:
@@ -575,54 +528,34 @@ class SuiteContext:
             )
         joined = pl.concat(frames)
         if not failed:
-            self.results.note("cells", key, self._record(spec, options, seed))
             self.results.put("cells", key, joined)
         return joined, False
 
     def metadata(self, spec: RaterSpec, options: Options) -> dict[str, Any]:
-        """Metadata of the rater; stored for a fitted one, as fitting takes seconds."""
-        from pipelines.config import identity_hash
-
-        key = identity_hash(self.raters.identity(spec, options.scale, *options.prompt))
-        metadata: dict[str, Any] | None = self.results.record("raters", key)
-        if metadata is None or spec.kind == "llm":
-            metadata = self._rater(spec, options).metadata()
-            metadata.pop("calls", None)
-            self.results.note("raters", key, metadata)
+        """Metadata of the rater, without its calls."""
+        metadata = self._rater(spec, options).metadata()
+        metadata.pop("calls", None)
         return metadata
-
-    def _record(self, spec: RaterSpec, options: Options, seed: int) -> dict[str, Any]:
-        return {
-            "rater": spec.name,
-            "options": options.metadata(),
-            "seed": seed,
-            "release": str(self.release),
-            "tests": {test: self.identity(spec, options, test, seed) for test in TESTS},
-        }
 
     def _rater(self, spec: RaterSpec, options: Options) -> Rater:
         return self.raters.open(spec, options.scale, *options.prompt, history=self.k)
 
     def _answers(
-        self,
-        spec: RaterSpec,
-        options: Options,
-        test: str,
-        seed: int,
-        cases: Cases,
+        self, spec: RaterSpec, options: Options, test: str, seed: int, cases: Cases
     ) -> pl.DataFrame:
-        from pipelines.config import identity_hash
-
         identity = self.identity(spec, options, test, seed)
-        return answers(
-            identity_hash(identity),
-            cases,
-            self._recall(cases, identity["retrieval"], int(identity["draw"])),
-            lambda: self._rater(spec, options),
-            self.raters.frame("items"),
-            self.results,
-            max_block=self.max_block,
-        )
+        key = identity_hash(identity)
+        answered = self._answered.pop(key, None)
+        if answered is None:
+            shown = self._recall(cases, identity["retrieval"], int(identity["draw"]))
+            rater, items = self._rater(spec, options), self.raters.frame("items")
+            answered = answers(cases, shown, rater, items)
+        else:
+            add(len(cases))
+        self._answered[key] = answered
+        if len(self._answered) > _LATEST:
+            del self._answered[next(iter(self._answered))]
+        return answered
 
     def _recall(self, cases: Cases, retrieval: str, draw: int) -> Any:
         key = (cases.test, draw, retrieval)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from pipelines.errors import ConfigError
 from pipelines.scales import RatingScale, rescale, scale_named, to_answers
@@ -16,14 +17,11 @@ from pipelines.seeding import hash_text, uniform
 from sim.environment.noise import perturb
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from pipelines.ablations import Suite
     from pipelines.store import Snapshot
 
 
 Grid = Literal["words", "small", "full"]
-GRIDS: tuple[Grid, ...] = ("words", "small", "full")
 #: Placeholder for an option that the rater can't see.
 UNSEEN = "-"
 
@@ -74,13 +72,6 @@ class Options:
         return asdict(self)
 
 
-def scales_of(suite: str) -> tuple[str, ...]:
-    """The scales of a suite, the usual one first."""
-    if suite not in _SCALES:
-        raise ConfigError("no ablation suite", where=suite, hint=f"one of {', '.join(_SCALES)}")
-    return _SCALES[suite]
-
-
 def seen(options: Options, kind: str) -> Options:
     """The options with what the rater can't see left out.
 
@@ -114,7 +105,7 @@ def configurations(
     differs from it in one option. With `sealed` the paraphrases of the sealed half are asked too.
     The second number is that before those which the rater can't tell apart were collapsed.
     """
-    scales = scales_of(suite)
+    scales = _SCALES[suite]
     base = Options(scales[0])
     axes = {
         "scale": scales,
@@ -127,20 +118,13 @@ def configurations(
         base = replace(base, shots="0", system="default")
         requested = [base]
     elif grid == "full":
-        requested = [
-            base,
-            *(
-                Options(**dict(zip(axes, values, strict=True)))
-                for values in itertools.product(*axes.values())
-            ),
-        ]
-        requested = list(dict.fromkeys(requested))
-    elif grid == "small":
+        grid_options = itertools.product(*axes.values())
+        every = (Options(**dict(zip(axes, values, strict=True))) for values in grid_options)
+        requested = list(dict.fromkeys([base, *every]))
+    else:
         requested = [base]
         for axis, values in axes.items():
             requested += [replace(base, **{axis: v}) for v in values if v != getattr(base, axis)]
-    else:
-        raise ConfigError("unknown grid", where=str(grid), hint=f"one of {', '.join(GRIDS)}")
     words = (*_WORDINGS, *(_SEALED if sealed else ()))
     requested += [replace(base, wording=wording) for wording in words]
     return list(dict.fromkeys(seen(options, kind) for options in requested)), len(requested)
@@ -151,7 +135,8 @@ Floats = npt.NDArray[np.float64]
 
 #: Tests in the order in which they are reported.
 TESTS = ("genres", "raters", "collections", "similarity")
-_TABLES = {
+#: Case tables that a test is made of.
+TABLES = {
     "genres": ("personas", "item_sets"),
     "raters": ("personas", "item_sets"),
     "collections": ("series_cases",),
@@ -234,11 +219,6 @@ class Human:
     shares: Floats
 
 
-def tables_of(test: str) -> tuple[str, ...]:
-    """Case tables that a test is made of."""
-    return _TABLES[test]
-
-
 def human_distribution(cases: Snapshot) -> Human | None:
     """The distribution noted with `human_cases`; None if there are no cases."""
     noted: dict[str, Any] = cases.manifest.stats.get("human", {})
@@ -268,7 +248,6 @@ def load_cases(
         return _collections(tables["series_cases"], draw, suite, frame("personas"), index)
     if test == "similarity":
         return _similarity(tables["human_cases"], draw, suite, frame("human_users"), index)
-    import polars as pl
 
     from pipelines.ablations import worded_personas
 
@@ -291,8 +270,6 @@ def load_cases(
 def _collections(
     table: Snapshot, draw: int, suite: Suite, personas: pl.DataFrame, index: dict[str, int]
 ) -> Cases:
-    import polars as pl
-
     rows = table.scan().filter(pl.col("draw") == draw).collect()
     people = personas.join(rows.select("persona_id"), on="persona_id", how="semi")
     people = people.sort("persona_id")
@@ -320,7 +297,6 @@ def _collections(
 def _similarity(
     table: Snapshot, draw: int, suite: Suite, human_users: pl.DataFrame, index: dict[str, int]
 ) -> Cases:
-    import polars as pl
 
     from pipelines.raters import persona_rows
 
@@ -349,8 +325,6 @@ def _places(ids: pl.Series, place: dict[str, int]) -> Ints:
 
 def _padded(lists: pl.Series, blank: float, index: dict[str, int] | None = None) -> Any:
     """A column of lists as one array, padded at the end."""
-    import polars as pl
-
     lengths = lists.list.len().to_numpy().astype(np.int64)
     longest = int(lengths.max()) if len(lengths) else 0
     out = np.full((len(lengths), longest), blank, dtype=np.float64 if index is None else np.int64)
@@ -458,8 +432,6 @@ def scored(
     (its probability), and ``shares`` (similarity only: the distribution on the common scale). Where
     there is no rating, the last four are null: a reply that can't be read is no rating.
     """
-    import polars as pl
-
     ok = (answers["status"] == "ok").to_numpy()
     probabilities = np.zeros((len(cases), len(scale)))
     flat = answers["probabilities"].filter(answers["status"] == "ok")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars as pl
 
 from pipelines import study
 from pipelines.packaged import packaged_yaml
@@ -22,9 +23,6 @@ from sim.ablations._run import (
     finite,
     mean_effect,
 )
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _OPTIONS = ("scale", "shots", "system", "retrieval", "perturbation", "wording")
 #: Scores of a configuration, in the order of columns.
@@ -47,8 +45,6 @@ def table(result: SuiteResult) -> pl.DataFrame:
     ``<test>_seeds_low``, ``<test>_seeds_high`` (95 %, seeds), ``<test>_expected``,
     ``<test>_cases``, ``<test>_unreadable``; and ``flagged``. Published rows have the scores only.
     """
-    import polars as pl
-
     rows = []
     for c in result.configurations:
         row: dict[str, Any] = {
@@ -71,7 +67,7 @@ def table(result: SuiteResult) -> pl.DataFrame:
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
-def suite_study(result: SuiteResult, *, seed: int = 0) -> Study:
+def suite_study(result: SuiteResult) -> Study:
     """The study of a suite, a row per configuration, without pictures. Figures are `TestScore`.
 
     The tables that replace those of any study: ``csv`` is :func:`table`; ``paired`` has ``rater``,
@@ -103,11 +99,11 @@ def suite_study(result: SuiteResult, *, seed: int = 0) -> Study:
         scores = {t: s if s.rated else None for t, s in c.scores.items()}
         source = _SOURCES.get(c.kind, "model")
         report.add([c.rater, *options], source, figures=scores, note=_note(result, c))
-    report.tables = {"csv": table(result), "paired": _compared(result, report, seed)}
+    report.tables = {"csv": table(result), "paired": _compared(result, report)}
     return report
 
 
-def option_study(result: SuiteResult, *, seed: int = 0) -> Study | None:
+def option_study(result: SuiteResult) -> Study | None:
     """Effect of each option's value, averaged over all configurations that differ in it alone.
 
     Only of grids in which an option varies with others (`full`), else None. Probabilities of
@@ -135,17 +131,15 @@ def option_study(result: SuiteResult, *, seed: int = 0) -> Study | None:
                 titles = f"{rater}: {option} {value}", f"{reference} ({len(pairs)} pairs)"
                 report.comparisons += [
                     c
-                    for c in mean_effect(pairs, titles, seed=seed)
+                    for c in mean_effect(pairs, titles)
                     # Hand-made personas have no history that retrieval could choose from.
                     if option != "retrieval" or c.figure == "collections"
                 ]
     return report if report.comparisons else None
 
 
-def _compared(result: SuiteResult, report: Study, seed: int) -> pl.DataFrame:
+def _compared(result: SuiteResult, report: Study) -> pl.DataFrame:
     """Add paired tests: configurations with their rater's baseline, baselines with the first."""
-    import polars as pl
-
     first = next(iter(result.baselines))
     places = {id(c): row.title for c, row in zip(result.configurations, report.rows, strict=True)}
     rows: list[dict[str, Any]] = []
@@ -155,7 +149,7 @@ def _compared(result: SuiteResult, report: Study, seed: int) -> pl.DataFrame:
         if other is c:
             continue
         titles, humans = (places[id(c)], places[id(other)]), (c.human, other.human)
-        tests = compare(c.cases, other.cases, humans, result.suite.aggregate, titles, seed=seed)
+        tests = compare(c.cases, other.cases, humans, result.suite.aggregate, titles)
         report.comparisons += tests
         against = f"{first}'s baseline" if base else "its baseline"
         shared = {"rater": c.rater, **c.options.metadata(), "against": against}
@@ -300,8 +294,6 @@ def suite_pictures(result: SuiteResult) -> dict[str, bytes]:
 
 def _ratings(c: Configuration) -> dict[str, dict[str, float]]:
     """Shares of answers in the similarity test, beside people's; empty without any."""
-    import polars as pl
-
     rated = c.cases.filter((pl.col("test") == "similarity") & (pl.col("status") == "ok"))
     if c.human is None or not rated.height:
         return {}

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
+from pipelines.config import identity_hash
 from pipelines.errors import ConfigError
 from pipelines.progress import counting
 from pipelines.raters import FITTED_RATERS
@@ -27,8 +29,6 @@ from sim.ablations._context import RaterSpec, SuiteContext
 from sim.ablations._grid import TESTS, UNSEEN, Grid, Options, common_scale, configurations
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from pipelines.ablations import Suite
 
 
@@ -71,8 +71,8 @@ class TestScore(Figure):
 
 
 @lru_cache(maxsize=8)
-def _weights(users: int, seed: int) -> Floats:
-    return np.asarray(user_weights(users, RESAMPLES, seed))
+def _weights(users: int) -> Floats:
+    return np.asarray(user_weights(users, RESAMPLES, 0))
 
 
 @dataclass(frozen=True)
@@ -114,13 +114,11 @@ class UserSums:
         return np.asarray(1.0 - 0.5 * np.abs(shares - self.human).sum(axis=2))
 
 
-def score_of(cases: pl.DataFrame, human: Floats | None, *, seed: int = 0) -> TestScore:
+def score_of(cases: pl.DataFrame, human: Floats | None) -> TestScore:
     """The score of one test, from the rows of :func:`sim.ablations._grid.scored` of all seeds.
 
-    `human`: people's shares on the common scale, for the similarity; `seed`: of the bootstrap.
+    `human`: people's shares on the common scale, for the similarity.
     """
-    import polars as pl
-
     rated = cases.filter(pl.col("status") == "ok")
     unreadable = cases.height - rated.height
     counts: dict[str, Any] = {
@@ -133,7 +131,7 @@ def score_of(cases: pl.DataFrame, human: Floats | None, *, seed: int = 0) -> Tes
     table = UserSums.of(rated, human)
     seeds = table.by_seed(np.ones((1, len(table.users))))[0]
     value = float(np.nanmean(seeds))
-    drawn = table.scores(_weights(len(table.users), seed))
+    drawn = table.scores(_weights(len(table.users)))
     if human is None:
         figure = interval(value, drawn)
         expected = float(rated["chance"].mean())  # type: ignore[arg-type]
@@ -184,8 +182,6 @@ def compare(
     human: tuple[Floats | None, Floats | None],
     tests: tuple[str, ...],
     titles: tuple[str, str] = ("", ""),
-    *,
-    seed: int = 0,
 ) -> list[Comparison]:
     """`left` minus `right` on the cases that both rated, per test and for the mean of `tests`.
 
@@ -193,8 +189,6 @@ def compare(
     people's shares on the common scale of either side. p is of a permutation test over users; NaN
     for the similarity and the aggregate, which have the interval only.
     """
-    import polars as pl
-
     rated = [f.filter(pl.col("status") == "ok") for f in (left, right)]
     both = rated[0].select(_CASE).join(rated[1].select(_CASE), on=_CASE)
     out, drawn = [], {}
@@ -208,12 +202,12 @@ def compare(
             for f, shares in zip(rated, human, strict=True)
         ]
         count = len(sides[0].users)
-        once, weights = np.ones((1, count)), _weights(count, seed)
+        once, weights = np.ones((1, count)), _weights(count)
         value = float((sides[0].scores(once) - sides[1].scores(once))[0])
         draws = sides[0].scores(weights) - sides[1].scores(weights)
         drawn[test] = draws - np.nanmean(draws) + value
         left_sums, right_sums = (side.sums[..., 1].sum(axis=0) for side in sides)
-        p = _NAN if similar else paired_permutation(left_sums, right_sums, seed)
+        p = _NAN if similar else paired_permutation(left_sums, right_sums)
         out.append(Comparison(*titles, test, interval(value, drawn[test]), p, count))
     used = [c for c in out if c.figure in tests]
     if used:
@@ -227,8 +221,6 @@ def compare(
 def mean_effect(
     pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]],
     titles: tuple[str, str] = ("", ""),
-    *,
-    seed: int = 0,
 ) -> list[Comparison]:
     """Mean of left minus right over pairs of configurations, in probabilities of success.
 
@@ -236,8 +228,6 @@ def mean_effect(
     has no success and is left out. Intervals and p are over users, each with all of its cases and
     pairs.
     """
-    import polars as pl
-
     judged = pl.col("chance").is_not_null()
     parts = [
         left.filter(judged)
@@ -254,10 +244,10 @@ def mean_effect(
     out = []
     for (test,), users in sums.group_by("test", maintain_order=True):
         left, right, cases = (users[name].to_numpy() for name in ("chance", "other", "cases"))
-        weights = _weights(len(cases), seed)
+        weights = _weights(len(cases))
         draws = weights @ (left - right) / (weights @ cases)
         difference = interval(float((left - right).sum() / cases.sum()), draws)
-        p = paired_permutation(left, right, seed)
+        p = paired_permutation(left, right)
         out.append(Comparison(*titles, str(test), difference, p, len(cases)))
     return out
 
@@ -387,9 +377,6 @@ def _configuration(
     frames: Sequence[pl.DataFrame],
     seeds: Sequence[int],
 ) -> Configuration:
-    import polars as pl
-
-    from pipelines.config import identity_hash
 
     cases = pl.concat(frames)
     human = context.human
@@ -435,8 +422,6 @@ def finite(value: float | None) -> float | None:
 
 def scores_frame(result: SuiteResult) -> pl.DataFrame:
     """Rows of `ablations.<domain>_scores`."""
-    import polars as pl
-
     from pipelines.contracts import CONTRACTS
 
     schema = CONTRACTS[f"ablations.{result.suite.domain}_scores"].polars_schema()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pipelines.config import Settings
-    from sim.ablations import RaterSpec, SuiteResult
+    from sim.ablations import Configuration, RaterSpec, SuiteResult
 
 __all__ = ["ablate"]
 
@@ -132,13 +132,9 @@ def _specs(
     from pipelines.hints import nearest
     from pipelines.prompts import QUESTIONS
     from pipelines.renames import current_setting
-    from sim.ablations import KINDS, RaterSpec
+    from sim.ablations import RaterSpec
 
     raters = [current_setting(name, "--rater") for name in raters]
-    for name in raters:
-        if name not in KINDS:
-            hint = nearest(name, KINDS)
-            raise ConfigError("unknown rater", where=f"--rater {name}", hint=hint)
     if (models or questions) and "llm" not in raters:
         given = f"--model {models[0]}" if models else f"--question {questions[0]}"
         raise ConfigError(f"{given.split()[0]} needs --rater llm", where=given)
@@ -158,22 +154,16 @@ def _specs(
 
 
 def _render(screen: Console, result: SuiteResult, files: dict[str, Path]) -> None:
-    rows = []
-    for c in result.configurations:
-        options = [c.options.scale, c.options.retrieval, c.options.perturbation]
-        options += [c.options.wording] if c.options.wording != "own" else []
-        if c.kind == "llm":
-            options[1:1] = [f"{c.options.shots}-shot", c.options.system]
-        shown = [c.scores[t] for t in c.scores]
-        rows.append(
-            [
-                c.rater + (" (!)" if any(s.flagged for s in shown) else ""),
-                " ".join(o for o in options if o != "-"),
-                *(f"{s.value:.3f}" if s.rated else "" for s in shown),
-            ]
-        )
     names = list(result.configurations[0].scores)
-    screen.print(cli.table("rater", "options", *names, rows=rows, numeric=names))
+    for rater in result.baselines:
+        configurations = [c for c in result.configurations if c.rater == rater]
+        # On a line of its own: a model's name may be a long path.
+        screen.print(f"\n{rater}", style="bold", markup=False)
+        rows = [
+            [_shown(c), *(f"{s.value:.3f}" if s.rated else "" for s in c.scores.values())]
+            for c in configurations
+        ]
+        screen.print(cli.table("options", *names, rows=rows, numeric=names))
     screen.print(
         f"{result.made} cells computed, {result.reused} reused. The statistical, random and mean "
         "raters use no language model."
@@ -190,3 +180,13 @@ def _render(screen: Console, result: SuiteResult, files: dict[str, Path]) -> Non
             "many of them."
         )
     screen.print(f"Report: {files['html']}")
+
+
+def _shown(c: Configuration) -> str:
+    """Options that a rater can see, and a mark if too many of its replies are unreadable."""
+    options = [c.options.scale, c.options.retrieval, c.options.perturbation]
+    options += [c.options.wording] if c.options.wording != "own" else []
+    if c.kind == "llm":
+        options[1:1] = [f"{c.options.shots}-shot", c.options.system]
+    mark = " (!)" if any(s.flagged for s in c.scores.values()) else ""
+    return " ".join(o for o in options if o != "-") + mark

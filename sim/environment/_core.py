@@ -24,70 +24,78 @@ _FIRST_ROOM = 32
 
 
 @dataclass(frozen=True)
-class Meetings:
-    """Relation of users to the items that they meet now, each field of shape (n,).
+class Earlier:
+    """Earlier ratings of the items that users are shown now, each field of shape (n,).
 
-    ``times`` counts earlier meetings, ``since`` the steps since the last of them (0 where there is
-    none), ``place`` is its place in the memory, -1 where there is none.
+    ``times`` counts them, ``since`` the steps since the last of them (0 where there is none),
+    ``place`` is the item's place in the memory, -1 where there is none.
     """
 
     times: _Ints
     since: _Ints
     place: _Ints
 
+    def __getitem__(self, chosen: Any) -> Earlier:
+        return Earlier(self.times[chosen], self.since[chosen], self.place[chosen])
+
+
+#: Arrays of a memory with a value per entry.
+_ENTRIES = ("items", "ratings", "times", "last")
+
 
 class Memory:
-    """Memory of (user, item) pairs that met: newest rating, number of meetings and last step.
+    """Rated items of each user: newest rating, number of ratings and step of the last.
 
-    Entries are in the order of the last meeting, oldest first. A row (of ``rows`` environments) is
+    Entries are in the order of the last rating, oldest first. A row (of ``rows`` environments) is
     the memory of the user that an environment holds at present; those of others, if they are to
     last, are kept aside by (environment, persona).
 
-    ``items`` (numbers, -1 padding at the end) and their ``ratings`` are of shape (rows, room);
-    ``length`` (entries) and ``clock`` (steps that the user has lived) of shape (rows,).
+    ``items`` (numbers, -1 padding at the end), their ``ratings``, ``times`` (ratings of the item)
+    and ``last`` (step of the last of them) are of shape (rows, room); ``length`` (entries) and
+    ``clock`` (steps that the user has lived) of shape (rows,).
     """
 
     def __init__(self, rows: int) -> None:
         self.items = np.full((rows, _FIRST_ROOM), -1, np.int64)
         self.ratings = np.zeros((rows, _FIRST_ROOM))
-        self._times = np.zeros((rows, _FIRST_ROOM), np.int64)
-        self._last = np.zeros((rows, _FIRST_ROOM), np.int64)
+        self.times = np.zeros((rows, _FIRST_ROOM), np.int64)
+        self.last = np.zeros((rows, _FIRST_ROOM), np.int64)
         self.length = np.zeros(rows, np.int64)
         self.clock = np.zeros(rows, np.int64)
-        self._stored: dict[tuple[int, int], tuple[_Ints, _Floats, _Ints, _Ints, int]] = {}
+        self._stored: dict[tuple[int, int], dict[str, Any]] = {}
 
     @property
     def width(self) -> int:
         """Entries of the longest row (count)."""
         return int(self.length.max(initial=0))
 
-    def meet(self, items: _Ints) -> Meetings:
-        """Earlier meetings of each row's user with an item, of shape (rows,) or (rows, shown)."""
+    def earlier(self, items: _Ints) -> Earlier:
+        """Earlier ratings of an item by each row's user, of shape (rows,) or (rows, shown)."""
         wide = max(1, self.width)
         same = self.items[:, None, :wide] == items.reshape(len(items), -1)[:, :, None]
-        met, shape = same.any(axis=2), items.shape
-        if not met.any():
-            return Meetings(
+        rated, shape = same.any(axis=2), items.shape
+        if not rated.any():
+            return Earlier(
                 np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.full(shape, -1, np.int64)
             )
-        place = np.where(met, same.argmax(axis=2), -1)
+        place = np.where(rated, same.argmax(axis=2), -1)
         row = np.arange(len(items))[:, None]
-        times = np.where(met, self._times[row, place], 0)
-        since = np.where(met, self.clock[:, None] - self._last[row, place], 0)
-        return Meetings(times.reshape(shape), since.reshape(shape), place.reshape(shape))
+        times = np.where(rated, self.times[row, place], 0)
+        since = np.where(rated, self.clock[:, None] - self.last[row, place], 0)
+        return Earlier(times.reshape(shape), since.reshape(shape), place.reshape(shape))
 
-    def add(self, rows: _Ints, items: _Ints, ratings: _Floats, met: Meetings) -> None:
-        """Remember one rating for each of some distinct rows, with their :meth:`meet`."""
-        again = met.place >= 0
+    def add(self, rows: _Ints, items: _Ints, ratings: _Floats, earlier: Earlier) -> None:
+        """Remember one rating for each of some distinct rows, with their :meth:`earlier` ones."""
+        again = earlier.place >= 0
         if again.any():
-            self._forget(rows[again], met.place[again])
+            self._forget(rows[again], earlier.place[again])
         at = self.length[rows]
         if len(at) and int(at.max()) >= self.items.shape[1]:
             self._grow(int(at.max()) + 1)
         self.items[rows, at] = items
         self.ratings[rows, at] = ratings
-        self._times[rows, at] = met.times + 1
-        self._last[rows, at] = self.clock[rows]
+        self.times[rows, at] = earlier.times + 1
+        self.last[rows, at] = self.clock[rows]
         self.length[rows] = at + 1
 
     def clear(self, rows: _Ints) -> None:
@@ -99,26 +107,20 @@ class Memory:
     def keep(self, row: int, persona: int) -> None:
         """Put a row's memory aside."""
         n = int(self.length[row])
-        self._stored[row, persona] = (
-            self.items[row, :n].copy(),
-            self.ratings[row, :n].copy(),
-            self._times[row, :n].copy(),
-            self._last[row, :n].copy(),
-            int(self.clock[row]),
-        )
+        entries = {name: getattr(self, name)[row, :n].copy() for name in _ENTRIES}
+        self._stored[row, persona] = {**entries, "clock": int(self.clock[row])}
 
     def recall(self, row: int, persona: int) -> None:
         """Take a memory that was put aside back into its cleared row, if there is one."""
         stored = self._stored.get((row, persona))
         if stored is None:
             return
-        items, ratings, times, last, clock = stored
-        n = len(items)
+        n = len(stored["items"])
         if n > self.items.shape[1]:
             self._grow(n)
-        self.items[row, :n], self.ratings[row, :n] = items, ratings
-        self._times[row, :n], self._last[row, :n] = times, last
-        self.length[row], self.clock[row] = n, clock
+        for name in _ENTRIES:
+            getattr(self, name)[row, :n] = stored[name]
+        self.length[row], self.clock[row] = n, stored["clock"]
 
     def forget_all(self, row: int) -> None:
         """Drop what a row put aside."""
@@ -145,40 +147,18 @@ class Memory:
 
     def state(self) -> dict[str, Any]:
         """The memory, as arrays and plain values."""
-        return {
-            "items": self.items.copy(),
-            "ratings": self.ratings.copy(),
-            "times": self._times.copy(),
-            "last": self._last.copy(),
-            "length": self.length.copy(),
-            "clock": self.clock.copy(),
-            "kept": [
-                {
-                    "row": row,
-                    "persona": persona,
-                    "items": stored[0].copy(),
-                    "ratings": stored[1].copy(),
-                    "times": stored[2].copy(),
-                    "last": stored[3].copy(),
-                    "clock": stored[4],
-                }
-                for (row, persona), stored in self._stored.items()
-            ],
-        }
+        arrays = {name: getattr(self, name).copy() for name in (*_ENTRIES, "length", "clock")}
+        # Memories that were put aside are never changed, only replaced.
+        aside = [{"row": r, "persona": p, **stored} for (r, p), stored in self._stored.items()]
+        return {**arrays, "kept": aside}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a :meth:`state`."""
-        self.items, self.ratings = state["items"].copy(), state["ratings"].copy()
-        self._times, self._last = state["times"].copy(), state["last"].copy()
-        self.length, self.clock = state["length"].copy(), state["clock"].copy()
+        for name in (*_ENTRIES, "length", "clock"):
+            setattr(self, name, state[name].copy())
+        names = (*_ENTRIES, "clock")
         self._stored = {
-            (int(k["row"]), int(k["persona"])): (
-                k["items"].copy(),
-                k["ratings"].copy(),
-                k["times"].copy(),
-                k["last"].copy(),
-                int(k["clock"]),
-            )
+            (int(k["row"]), int(k["persona"])): {name: k[name] for name in names}
             for k in state["kept"]
         }
 
@@ -187,17 +167,18 @@ class Memory:
         room = self.items.shape[1]
         at = np.arange(room)[None, :]
         source = np.minimum(at + (at >= places[:, None]), room - 1)
-        for values in (self.items, self.ratings, self._times, self._last):
+        for name in _ENTRIES:
+            values = getattr(self, name)
             values[rows] = np.take_along_axis(values[rows], source, axis=1)
         self.length[rows] -= 1
         self.items[rows, self.length[rows]] = -1
 
-    def _grow(self, least: int) -> None:
-        more = max(least, 2 * self.items.shape[1]) - self.items.shape[1]
-        grown = ((0, 0), (0, more))
-        self.items = np.pad(self.items, grown, constant_values=-1)
-        self.ratings = np.pad(self.ratings, grown)
-        self._times, self._last = np.pad(self._times, grown), np.pad(self._last, grown)
+    def _grow(self, min_room: int) -> None:
+        more = max(min_room, 2 * self.items.shape[1]) - self.items.shape[1]
+        for name in _ENTRIES:
+            padding = -1 if name == "items" else 0
+            grown = np.pad(getattr(self, name), ((0, 0), (0, more)), constant_values=padding)
+            setattr(self, name, grown)
 
 
 class Draws:
@@ -231,7 +212,7 @@ class Draws:
         self._at[stream] = self._ahead
 
     def generator(self, stream: int) -> np.random.Generator:
-        """Whom a stream is drawn from."""
+        """The random generator behind a stream."""
         return self._generators[stream]
 
     def take(self, streams: _Ints, count: int) -> _Floats:
@@ -283,7 +264,7 @@ _SWEPT = 4096
 class Outcome:
     """Outcome of a step, each field of shape (n,) or (n, shown)."""
 
-    #: Index among the shown items of the one that was met, and its number.
+    #: Index among the shown items of the one that was chosen, and its number.
     place: _Ints
     item: _Ints
     #: Rating as it is remembered, NaN where there is none.
@@ -294,7 +275,7 @@ class Outcome:
     status: npt.NDArray[np.object_]
     #: Mean of the rater's distribution, NaN likewise.
     expected: _Floats
-    #: Earlier meetings with this item (count).
+    #: Earlier ratings of this item (count).
     times: _Ints
     #: Steps of the episode so far (count).
     steps: _Ints
@@ -392,7 +373,7 @@ class Core:
             now = np.flatnonzero((order == n) & rated)
             self.memory.clock[who[now]] += 1
             never = np.zeros(len(now), np.int64)
-            self._remember(who[now], item[now], rating[now], Meetings(never, never, never - 1))
+            self._remember(who[now], item[now], rating[now], Earlier(never, never, never - 1))
 
     def _clear_seen(self, rows: _Ints) -> None:
         """Mark in `seen` nothing but the training items of matched personas."""
@@ -432,8 +413,8 @@ class Core:
         # Times are counted from 1: the step that is being taken.
         memory.clock += 1
         try:
-            met = memory.meet(shown)
-            batch = self._rate(shown, met)
+            earlier = memory.earlier(shown)
+            batch = self._rate(shown, earlier.times)
         except BaseException:
             memory.clock -= 1
             raise
@@ -452,18 +433,14 @@ class Core:
         rating = perturb(
             answer, draw[:, 2], options.perturbation, options.perturbation_strength, self.scale
         )
-        of_one = Meetings(met.times[chosen], met.since[chosen], met.place[chosen])
+        of_chosen = earlier[chosen]
         reward = rating
         if options.reward_shaping is not None:
             reward = shape(
-                rating, of_one.times, of_one.since, options.reward_shaping, self.scale.low
+                rating, of_chosen.times, of_chosen.since, options.reward_shaping, self.scale.low
             )
-        if rated.all():
-            self._remember(self._all, item, rating, of_one)
-        else:
-            rows = np.flatnonzero(rated)
-            of_some = Meetings(of_one.times[rows], of_one.since[rows], of_one.place[rows])
-            self._remember(rows, item[rows], rating[rows], of_some)
+        rows = np.flatnonzero(rated)
+        self._remember(rows, item[rows], rating[rows], of_chosen[rows])
         self.steps += 1
         terminated = (draw[:, 1] < options.leave_probability) & rated
         truncated = (self.steps >= options.length_limit) | ~rated
@@ -474,15 +451,15 @@ class Core:
             answer=answer,
             status=outcome,
             expected=expected[chosen],
-            times=of_one.times,
+            times=of_chosen.times,
             steps=self.steps.copy(),
             reward=np.where(rated, reward, 0.0),
             terminated=terminated,
             truncated=truncated,
         )
 
-    def _remember(self, rows: _Ints, item: _Ints, rating: _Floats, met: Meetings) -> None:
-        self.memory.add(rows, item, rating, met)
+    def _remember(self, rows: _Ints, item: _Ints, rating: _Floats, earlier: Earlier) -> None:
+        self.memory.add(rows, item, rating, earlier)
         if self.seen is not None:
             self.seen[rows, item] = 1
         if self.rated is not None:
@@ -550,11 +527,14 @@ class Core:
             self.rated[...] = 0
             self.rated[rows, self.memory.items[rows, places]] = self.memory.ratings[rows, places]
 
-    def _rate(self, shown: _Ints, met: Meetings) -> RatingBatch:
-        """Distributions of all shown items, failed ones asked twice."""
+    def _rate(self, shown: _Ints, times: _Ints) -> RatingBatch:
+        """Distributions of all shown items, failed ones asked twice.
+
+        ``times`` counts earlier ratings of each item, of the shape of ``shown``.
+        """
         rows = self._all if self.slots == 1 else np.repeat(self._all, self.slots)
         items = np.ascontiguousarray(shown.reshape(-1))
-        times = met.times.reshape(-1)
+        times = times.reshape(-1)
         past, ratings = self.past(rows, items)
         batch = self._ask(rows, items, past, ratings, times)
         if list(batch.status).count("ok") == len(batch.status):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from pipelines.errors import ConfigError, ContractError, ReleaseError
 from pipelines.packaged import SAMPLE_HOME
@@ -23,8 +24,6 @@ from sim._release import Release, open_release
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import polars as pl
 
     from pipelines.llm.engines import Engine
     from pipelines.raters import BoundRater, Rater
@@ -41,8 +40,6 @@ class Catalogue:
     @classmethod
     def read(cls, release: Release) -> Catalogue:
         """Read the items of a release; ReleaseError if it has none."""
-        import polars as pl
-
         release.require("items")
         items = release["items"].polars(["item_id", "title", "year", "genres"])
         if "item_stats" in release:
@@ -65,8 +62,6 @@ class Catalogue:
     @cached_property
     def popularity(self) -> npt.NDArray[np.int64]:
         """Actions, the most rated first; items without a rank come last, by id."""
-        import polars as pl
-
         order = self.frame.select(
             pl.arg_sort_by("popularity_rank", "item_id", nulls_last=True)
         ).to_series()
@@ -106,8 +101,6 @@ class Cast:
 
         Those of other domains are left out: what they like are not the genres of these items.
         """
-        import polars as pl
-
         release.require("personas")
         frame = release["personas"].polars()
         if "domain" in frame.columns:
@@ -201,8 +194,6 @@ class Exposures:
     @classmethod
     def read(cls, release: Release, catalogue: Catalogue, cast: Cast) -> Exposures:
         """Read `score_plan` of a release; ReleaseError if no planned pair has an exposure."""
-        import polars as pl
-
         release.require("score_plan")
         plan = release["score_plan"].lazy()
         columns = plan.collect_schema().names()
@@ -247,8 +238,6 @@ class Exposures:
 
 def split_rows(release: Release, splits: Sequence[str]) -> pl.DataFrame:
     """Interactions of the named splits: ``user_id``, ``item_id``, ``rating``."""
-    import polars as pl
-
     release.require("interactions", "splits")
     selected = release["splits"].lazy().filter(pl.col("split").is_in(list(splits)))
     rows = release["interactions"].lazy().select("user_id", "item_id", "rating")
@@ -287,8 +276,6 @@ def histories(
     rows: pl.DataFrame, users: Sequence[str | None], items: Sequence[str]
 ) -> npt.NDArray[np.int64]:
     """Item numbers of each user's rows, ascending, of shape (users, h), padded with -1."""
-    import polars as pl
-
     numbers = pl.DataFrame({"item_id": items}).with_row_index("item")
     pairs = rows.select("user_id", "item_id").unique().join(numbers, on="item_id", how="left")
     if pairs["item"].null_count():
@@ -319,8 +306,6 @@ def persona_traits(release: Release) -> pl.DataFrame:
     ReleaseError
         If the release lacks ``training_traits``, or a matched user is not in it.
     """
-    import polars as pl
-
     release.require("training_traits")
     people = release["training_traits"].polars().sort("user_id")
     if people.is_empty():

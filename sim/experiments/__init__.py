@@ -6,16 +6,6 @@ with any brain and recommender; :class:`ExperimentContext` opens, fits and cache
 them need.
 """
 
-from pipelines.study import (
-    Claim,
-    Comparison,
-    Figure,
-    Plot,
-    Row,
-    Study,
-    TooFew,
-    write_report,
-)
 from sim.experiments._context import CODE_VERSION, RECOMMENDERS, ExperimentContext
 from sim.experiments._experiment import (
     EXPERIMENTS,
@@ -31,19 +21,11 @@ __all__ = [
     "CODE_VERSION",
     "EXPERIMENTS",
     "RECOMMENDERS",
-    "Claim",
-    "Comparison",
     "Experiment",
     "ExperimentContext",
-    "Figure",
-    "Plot",
-    "Row",
-    "Study",
-    "TooFew",
     "chosen_names",
     "experiment",
     "open_experiment",
     "paper_rows",
     "run_experiments",
-    "write_report",
 ]

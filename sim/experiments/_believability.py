@@ -10,11 +10,11 @@ import polars as pl
 
 from pipelines.errors import ConfigError
 from pipelines.seeding import hash_ids, uniform
-from pipelines.study import Claim, Plot, Study
+from pipelines.study import Study
 from sim.agents import AgentWorld, Brain, classify_items
 from sim.experiments._context import ExperimentContext
 from sim.experiments._data import Bools, Floats, Ints, rated
-from sim.experiments._experiment import experiment
+from sim.experiments._experiment import experiment, page
 
 #: Kinds of negatives: uniform over unseen items, and of about the popularity of a positive.
 NEGATIVES = ("uniform", "popularity-matched")
@@ -31,35 +31,8 @@ _AT_ONCE = 1_024
     "uniform and among equally popular unseen items.",
     paper="Agent4Rec, Table 1; SimUSER, Table 1",
     conditions=("classifier", "negatives", "ratio", "rule"),
-    figures={
-        "accuracy": "share of the 20 items that are classified rightly, 0-1",
-        "precision": "share of the accepted items that are positive, 0-1; 0 where none is accepted",
-        "recall": "share of the positive items that are accepted, 0-1",
-        "f1": "2 TP / (2 TP + FP + FN) per agent, 0-1",
-        "auc": "share of pairs of a positive and a negative item in which the positive has the "
-        "higher probability, 0-1; 0.5 is chance",
-    },
-    claim=Claim(
-        "Agents recognise what their person interacted with: at 1:1, among uniform negatives, with "
-        "an accuracy of 0.691 (Agent4Rec) and 0.783 (SimUSER).",
-        figure="auc",
-        row={"negatives": "popularity-matched", "rule": "best k"},
-        control={"classifier": "ease"},
-        above="Supported: against equally popular items the agents know more of the person than "
-        "EASE, a linear recommender.",
-        below="Not supported: against equally popular items the agents know less of the person "
-        "than EASE, a linear recommender.",
-        equal="Not supported beyond a baseline: against equally popular items the agents are not "
-        "told from EASE, a linear recommender.",
-    ),
-    plots={
-        "auc": Plot(
-            "AUC of classifiers by negatives (chance 0.5)", "AUC (0-1)", ("auc",), ("ratio",),
-            ("classifier",), panels=("negatives",),
-            where=lambda row: row.labels["rule"] == "best k",
-        )
-    },
-)  # fmt: skip
+    **page("believability", auc=lambda row: row.labels["rule"] == "best k"),
+)
 def believability(
     study: Study,
     context: ExperimentContext,
@@ -99,22 +72,6 @@ def believability(
         if row.source != "baseline" and row.labels["rule"] == _RULES[1]:
             for other in ("random", "popularity", "ease"):
                 study.against("auc", "accuracy", rows=[row], classifier=other)
-    study.notes += _NOTES
-
-
-_NOTES = [
-    "Positives are interactions of the test split; seen items of any split are no negatives. One "
-    "task per person and ratio; people with too few test interactions are left out, so that the "
-    "rows of 1:1 are of people with long histories.",
-    "`best k` accepts as many items as are positive, which an agent can't know; AUC is the same "
-    "under both rules. `always` accepts everything.",
-    "Popularity-matched negatives are the headline: with uniform ones the number of training "
-    "ratings alone does most of the work.",
-    "The papers' columns precision and recall look swapped. Agent4Rec's text has a recall of about "
-    "75 % and a precision that falls to about one quarter, its columns the reverse. At 1:9 a "
-    "recall of 0.21 with a precision of 0.78 would come with an accuracy of about 0.92, swapped "
-    "with 0.69; 0.62 is printed. SimUSER's table has the same pattern. Rows stand here as printed.",
-]
 
 
 def _classifiers(

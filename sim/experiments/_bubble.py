@@ -9,11 +9,11 @@ import numpy.typing as npt
 import polars as pl
 
 from pipelines.seeding import combine, hash_ids
-from pipelines.study import Claim, Plot, Study
+from pipelines.study import Study
 from sim.agents import AgentWorld, Brain, visit
 from sim.experiments._context import ExperimentContext
 from sim.experiments._data import Floats, Ints, drawn, item_table, rated, retrained
-from sim.experiments._experiment import experiment
+from sim.experiments._experiment import experiment, page
 from sim.recommenders import MaskedRecommender
 
 #: Rows that the recommender is trained on from round to round.
@@ -30,33 +30,8 @@ _SLOPES = ("p_top1_slope", "n_genres_slope")
     "retrained on what agents watched?",
     paper="Agent4Rec, Fig. 8",
     conditions=("brain", "feedback", "round"),
-    figures={
-        "p_top1": "share of the recommended items in their commonest genre, an item of several "
-        "genres counting one divided by their number, 0-1",
-        "n_genres": "genres among the recommended items of a round (count)",
-        "p_top1_slope": "change of p_top1 per round",
-        "n_genres_slope": "change of n_genres per round",
-    },
-    claim=Claim(
-        "Recommendations become more alike over rounds of retraining on what agents watched: a "
-        "filter bubble.",
-        figure="n_genres_slope",
-        row={"feedback": "watched", "round": "slope"},
-        control={"feedback": "random items"},
-        above="Contradicted: feedback of agents widens the lists beside as much random feedback.",
-        below="Supported: feedback of agents leaves fewer genres per round than as much random "
-        "feedback.",
-        equal="Not found: feedback of agents narrows the lists no more than as much random "
-        "feedback.",
-    ),
-    plots={
-        "p_top1": Plot(
-            "Commonest genre of the recommendations by round",
-            "share of the commonest genre (0-1)",
-            ("p_top1",), ("round",), ("brain", "feedback"), lines=True,
-        )
-    },
-)  # fmt: skip
+    **page("bubble"),
+)
 def bubble(
     study: Study,
     context: ExperimentContext,
@@ -96,15 +71,6 @@ def bubble(
         if row.labels["feedback"] == "watched":
             study.against(*_SLOPES, rows=[row], brain="none", feedback="none")
             study.against(*_SLOPES, rows=[row], feedback="random items")
-    study.notes += [
-        "A round recommends one part of the items, and every part is in each round for an equal "
-        "share of the people: with the same parts for everybody a trend could be that of the "
-        "parts. Feedback `none` shows what is left of that.",
-        "Figures are of the whole list of a round, whether or not the agent stayed to see it, so "
-        "that earlier exits are no narrowing.",
-        "The brain `random` watches what it is shown at random: its slope is that of random "
-        "feedback. A narrowing that agents cause is one beyond these controls.",
-    ]
 
 
 def played_rounds(

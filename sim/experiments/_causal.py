@@ -10,11 +10,11 @@ import numpy as np
 import polars as pl
 from scipy import stats
 
-from pipelines.study import Claim, Figure, Plot, Study, TooFew
+from pipelines.study import Figure, Study, TooFew
 from sim.agents import AgentWorld, Simulation
 from sim.experiments._context import ExperimentContext
 from sim.experiments._data import Floats, finished, item_frame
-from sim.experiments._experiment import experiment
+from sim.experiments._experiment import experiment, page
 
 #: Variables of an item, in the order of columns.
 VARIABLES = ("quality", "ln popularity", "exposure", "views", "rating")
@@ -25,32 +25,7 @@ VARIABLES = ("quality", "ln popularity", "exposure", "views", "rating")
     "raises an item's exposure, views and rating?",
     paper="Agent4Rec, Fig. 9",
     conditions=("brain", "edge", "by construction"),
-    figures={
-        "weight": "effect of the first variable on the second in standard deviations; interval "
-        "over resampled items",
-        "share": "share of the resamples of items in which the edge is found, 0-1",
-        "claimed": "1 where the direction is claimed, else 0",
-    },
-    claim=Claim(
-        "Quality and popularity of an item cause its exposure, views and rating, and views raise "
-        "popularity: a causal graph found among agents.",
-        figure="weight",
-        row={"edge": "quality -> rating"},
-        control=0.0,
-        above="Quality raises the rating, as the simulation has it; whether the direction may be "
-        "claimed is said in the column `claimed`, and false edges are listed below.",
-        below="Contradicted: quality lowers the rating.",
-        equal="Not found: no effect of quality on the rating.",
-    ),
-    plots={
-        "graphs": Plot(
-            "Effects of variables on each other, over resampled items",
-            "effect (standard deviations)",
-            ("weight",),
-            ("edge",),
-            ("brain",),
-        )
-    },
+    **page("causal"),
 )
 def causal(
     study: Study,
@@ -63,7 +38,6 @@ def causal(
     share: float = 0.95,  # of the resamples from which a direction is claimed
 ) -> None:
     """Fit the graph on the items that agents of each brain rated."""
-    study.notes += _NOTES
     for name, brain, source in context.players():
         run = context.visits(brain, recommender)
         values = item_values(context.world_of(brain), run, min_ratings)
@@ -113,17 +87,6 @@ def _edges(values: Floats, resamples: int, share: float) -> pl.DataFrame:
         normal=pl.lit(sum(p >= 0.01 / len(VARIABLES) for p in tested.normal)),
         dependent=pl.lit(tested.dependent),
     )
-
-
-_NOTES = [
-    "Known by construction: no edge leads back from what came later; exposure comes from the "
-    "recommender, which was fitted on counts, never on ratings; views are draws among exposures; a "
-    "rating is drawn after watching. The brain `random` rates from one histogram, so that every "
-    "edge into its rating is false.",
-    "DirectLiNGAM assumes linear effects, non-normal independent residuals and no hidden cause. A "
-    "direction is claimed where the edge is in nearly all resamples of the items, at most one "
-    "residual may be normal, and no dependence of the residuals contradicts the model.",
-]
 
 
 def _diagnosis(brain: str, frame: pl.DataFrame, resamples: int, share: float) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -104,26 +103,15 @@ class ExperimentContext:
                 close()
 
     def world(
-        self,
-        *,
-        traits: bool = True,
-        graph: bool = True,
-        cast: str = "matched",
-        pages: int | None = None,
-        per_page: int | None = None,
+        self, *, traits: bool = True, graph: bool = True, pages: int | None = None
     ) -> AgentWorld:
         """The release opened for agents, once per set of arguments; see `AgentWorld.open`."""
-        key = {
-            "traits": traits,
-            "graph": graph,
-            "cast": cast,
-            "pages": self.pages if pages is None else pages,
-            "per_page": self.per_page if per_page is None else per_page,
-        }
-        name = tuple(key.items())
-        if name not in self._worlds:
-            self._worlds[name] = AgentWorld.open(self.release, **key)  # type: ignore[arg-type]
-        return self._worlds[name]
+        key = traits, graph, self.pages if pages is None else pages
+        if key not in self._worlds:
+            self._worlds[key] = AgentWorld.open(
+                self.release, traits=traits, graph=graph, pages=key[2], per_page=self.per_page
+            )
+        return self._worlds[key]
 
     def brain(self, name: str, world: AgentWorld | None = None, **options: Any) -> Brain:
         """A brain by name (see `open_brain`), opened once per world and set of its class's options.
@@ -160,49 +148,38 @@ class ExperimentContext:
         """``baseline``, ``statistical`` (no language model) or ``model``: source of its rows."""
         return source_of(brain.name, brain.metadata())
 
-    def recommender(self, name: str, train: pl.DataFrame | None = None) -> Recommender:
-        """A recommender by name (see `open_recommender`), fitted once per name and rows.
+    def recommender(self, name: str) -> Recommender:
+        """A recommender by name (see `open_recommender`), fitted once on the training split.
 
         The project's own are fitted when they are first asked for a list: visits and results that
-        are kept need none. Fitted on ``train``, by default the training split; the digest of other
-        rows is added to the note, so that visits to recommenders fitted on them are other visits.
+        are kept need none.
         """
-        digest = "" if train is None else _digest(train)
-        key = (name, digest)
-        if key not in self._fitted:
+        if name not in self._fitted:
             inner = open_recommender(name)
-            fit = partial(self._fit, name, train)
-            recommender: Recommender = _Deferred(inner, fit)
             # The note, which visits are kept under, may say what fitting found.
-            if name not in OWN_RECOMMENDERS or name == "content":
-                recommender = fit(inner)
-            if train is not None:
-                recommender.note += f" Fitted on {train.height:,} other rows ({digest})."
-            self._fitted[key] = recommender
-        return self._fitted[key]
+            deferred = name in OWN_RECOMMENDERS and name != "content"
+            self._fitted[name] = _Deferred(inner, self._fit) if deferred else self._fit(inner)
+        return self._fitted[name]
 
     def visits(
         self,
         brain: Brain | str,
         recommender: Recommender | str,
         *,
-        agents: int | None = None,
         world: AgentWorld | None = None,
-        seed: int | None = None,
     ) -> Simulation:
-        """Visits of agents to a recommender; kept, and resumed after a kill.
+        """Visits of `agents_of` the brain to a recommender; kept, and resumed after a kill.
 
-        ``brain`` and ``recommender`` are opened and fitted, or names. By default ``agents`` (count)
-        are `agents_of`, the world is the brain's and the seed the context's.
+        ``brain`` and ``recommender`` are opened and fitted, or names. The world is the brain's by
+        default.
         """
         mind = self.brain(brain) if isinstance(brain, str) else brain
         shown = self.recommender(recommender) if isinstance(recommender, str) else recommender
         played = self.world_of(mind) if world is None else world
-        number = self.agents_of(mind) if agents is None else agents
-        chosen = self.seed if seed is None else seed
-        folder = default_folder(self.home, played, mind, shown, agents=number, seed=chosen)
+        number = self.agents_of(mind)
+        folder = default_folder(self.home, played, mind, shown, agents=number, seed=self.seed)
         with within(f"{mind.name} visits {shown.name}"):
-            return simulate(played, mind, shown, agents=number, folder=folder, seed=chosen)
+            return simulate(played, mind, shown, agents=number, folder=folder, seed=self.seed)
 
     def of_visits(
         self,
@@ -262,9 +239,9 @@ class ExperimentContext:
         named = {"brain": brain.name, "metadata": brain.metadata(), "texts": texts}
         return {**named, **shape, **habits}
 
-    def _fit(self, name: str, train: pl.DataFrame | None, recommender: Recommender) -> Recommender:
-        advance(f"fitting {name}")
-        return recommender.fit(self.release, interactions=train)
+    def _fit(self, recommender: Recommender) -> Recommender:
+        advance(f"fitting {recommender.name}")
+        return recommender.fit(self.release)
 
 
 class _Deferred:
@@ -291,13 +268,6 @@ class _Deferred:
 def _asks(name: str) -> bool:
     """Whether a brain's class takes an engine; the class is not instantiated."""
     return "engine" in inspect.signature(BRAINS[name]).parameters
-
-
-def _digest(rows: pl.DataFrame) -> str:
-    """Digest of the set of rows."""
-    names = [n for n in ("user_id", "item_id", "rating") if n in rows.columns]
-    data = rows.select(names).sort(names).write_csv().encode()
-    return hashlib.sha256(data).hexdigest()[:12]
 
 
 def installed(names: Sequence[str]) -> tuple[str, ...]:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipelines.study import Claim, Figure, Plot, Study, over_seeds
+from pipelines.study import Figure, Study, over_seeds
 from sim.agents import Brain, visit
 from sim.experiments._context import ExperimentContext
-from sim.experiments._experiment import experiment
+from sim.experiments._experiment import experiment, page
 from sim.recommenders import Recommender
 
 #: Seeds of timed visits are those of the context and this: no other run has stored answers to them.
@@ -24,29 +24,8 @@ _APART = 1_000_003
     question="How much time, how many calls and tokens, and which price do 1,000 agents take?",
     paper="Agent4Rec, its published logs; SimUSER, Table 12 and appendix I",
     conditions=("brain", "recommender"),
-    figures={
-        "seconds": "wall-clock time of 1,000 agents, without fitting (s)",
-        "cpu_seconds": "processor time of 1,000 agents in this process (s)",
-        "calls": "calls of a model per 1,000 agents",
-        "prompt_tokens": "prompt tokens per 1,000 agents",
-        "completion_tokens": "tokens of replies per 1,000 agents",
-        "cached_share": "share of the prompt tokens that the engine had in its prefix cache, 0-1",
-        "price": "price of 1,000 agents (USD)",
-    },
-    claim=Claim(
-        "1,000 agents cost 10 (Agent4Rec) and 12 USD (SimUSER) with GPT-4o-mini.",
-        figure="price",
-        row={},
-        control=12.0,
-        above="Dearer than SimUSER states.",
-        below="Cheaper than SimUSER states; without a language model, visits cost nothing but the "
-        "machine.",
-        equal="About what SimUSER states.",
-    ),
-    plots={
-        "seconds": Plot("Time of 1,000 agents", "seconds", ("seconds", "cpu_seconds"), ("brain",))
-    },
     version="2",
+    **page("cost"),
 )
 def cost(
     study: Study,

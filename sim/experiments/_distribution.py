@@ -7,7 +7,7 @@ import polars as pl
 
 from pipelines.raters import to_answers
 from pipelines.scales import scale_named
-from pipelines.study import Claim, Figure, Plot, Study, mean_figure, pooled
+from pipelines.study import Figure, Study, mean_figure, pooled
 from sim.agents import AgentWorld, Simulation
 from sim.experiments._context import ExperimentContext
 from sim.experiments._data import (
@@ -18,7 +18,7 @@ from sim.experiments._data import (
     training_means,
     watched_items,
 )
-from sim.experiments._experiment import experiment
+from sim.experiments._experiment import experiment, page
 
 _STARS = [f"r{star}" for star in range(1, 6)]
 #: Ratings 1-5 that people gave to the rated items, each item's shares.
@@ -30,36 +30,9 @@ _EXPECTED = [f"e{star}" for star in range(1, 6)]
     "whichever recommender they visit?",
     paper="Agent4Rec, Fig. 3; SimUSER, Fig. 2",
     conditions=("brain", "recommender"),
-    figures={
-        "likeness": "1 less the total variation distance to people's training ratings, 0-1",
-        "likeness_items": "the same to people's training ratings of the items that were rated, "
-        "each rating's item counting once, 0-1",
-        "low_share": "share of the ratings up to 2, 0-1",
-        "mean": "mean rating, 1-5",
-        "own_mean_r": "correlation, over people, of the agents' mean rating with their person's "
-        "mean training rating, -1 to 1",
-    },
-    claim=Claim(
-        "Ratings of agents spread over the scale as people's do, though with fewer ratings of 1 "
-        "and 2.",
-        figure="own_mean_r",
-        row={},
-        control={"brain": "random"},
-        above="Supported, and more: beyond the spread, agents rate high whose people rate high, "
-        "which draws from people's histogram do not.",
-        below="Contradicted: agents follow their own person less than draws from people's "
-        "histogram.",
-        equal="Not supported beyond a baseline: draws from people's histogram are as near to the "
-        "single person.",
-    ),
-    plots={
-        "ratings": Plot(
-            "Share of ratings up to 2", "share of ratings (0-1)", ("low_share",), ("recommender",),
-            ("brain",),
-        )
-    },
     version="2",
-)  # fmt: skip
+    **page("distribution"),
+)
 def distribution(
     study: Study,
     context: ExperimentContext,
@@ -99,11 +72,11 @@ def distribution(
             of_person = counts.join(
                 person_means, on="persona_id", how="left", maintain_order="left"
             )["own"]
-            likeness, low_share = resampled_likeness(values, world.histogram, low)
+            everywhere = np.broadcast_to(world.histogram, values.shape)
             figures = {
-                "likeness": likeness,
+                "likeness": likeness_of(values, everywhere),
                 "likeness_items": likeness_of(values, counts.select(_EXPECTED).to_numpy()),
-                "low_share": low_share,
+                "low_share": low_share_of(values, low),
                 "mean": mean_figure(means),
                 "own_mean_r": correlation(means, of_person.to_numpy()),
             }
@@ -112,51 +85,31 @@ def distribution(
             least=("people with a rating", min_people, "more --agents or --pages"),
         )  # fmt: skip
     study.against("low_share", brain="random")
-    study.notes += [
-        "The floor `random` draws its ratings from people's histogram, so that its likeness is "
-        "near 1 without knowing anybody: likeness alone tells nothing of the person, `own_mean_r` "
-        "does.",
-        "Test ratings are people's latest: their likeness with the training ratings is what people "
-        "have with themselves over time.",
-        "People rated what they had chosen; agents rate what a recommender shows. "
-        "`likeness_items` compares with people's ratings of the same items, so that a recommender "
-        "that shows only liked items, or any, is no fault of the agents. The floor's rows are "
-        "equal by construction: it looks at nothing that is shown.",
-    ]
 
 
-def resampled_likeness(counts: Floats, target: Floats, low: int) -> tuple[Figure, Figure]:
-    """1 less the total variation distance of pooled ratings, and the share of those up to ``low``.
-
-    ``counts`` are ratings 1-5 per person, of shape (people, 5), ``target`` the shares of people's
-    ratings, of shape (5,).
-
-    >>> pair = np.array([[1.0, 1.0, 0.0, 0.0, 0.0]]), np.array([0.25, 0.5, 0.25, 0.0, 0.0])
-    >>> [figure.value for figure in resampled_likeness(*pair, 1)]
-    [0.75, 0.5]
-    """
-    people, columns = np.arange(len(counts)), list(counts.T)
-    return (
-        pooled(people, columns, lambda s: 1 - _apart(s / s.sum(axis=0), target[:, None])),
-        pooled(people, columns, lambda s: s[:low].sum(axis=0) / s.sum(axis=0)),
+def low_share_of(counts: Floats, low: int) -> Figure:
+    """Share of pooled ratings up to ``low``; ``counts`` are ratings 1-5, of shape (people, 5)."""
+    return pooled(
+        np.arange(len(counts)), list(counts.T), lambda s: s[:low].sum(axis=0) / s.sum(axis=0)
     )
 
 
 def likeness_of(counts: Floats, expected: Floats) -> Figure:
-    """1 less the total variation distance of two pooled distributions of the same people.
+    """1 less the total variation distance of two pooled distributions of the same people, 0-1.
 
-    Both are counts of ratings 1-5 per person, of shape (people, 5).
+    Both are counts (or shares) of answers per person, of shape (people, answers). The interval is
+    widened to the value: a distance is biased upwards in resamples.
+
+    >>> likeness_of(np.array([[1.0, 1.0, 0.0]]), np.array([[0.25, 0.5, 0.25]])).value
+    0.75
     """
-    return pooled(
-        np.arange(len(counts)),
-        [*counts.T, *expected.T],
-        lambda s: 1 - _apart(s[:5] / s[:5].sum(axis=0), s[5:] / s[5:].sum(axis=0)),
-    )
+    answers = counts.shape[1]
 
+    def likeness(sums: Floats) -> Floats:
+        left, right = (s / s.sum(axis=0) for s in (sums[:answers], sums[answers:]))
+        return np.asarray(1 - np.abs(left - right).sum(axis=0) / 2)
 
-def _apart(left: Floats, right: Floats) -> Floats:
-    """Total variation distance of distributions, of shape (answers, draws)."""
-    return np.asarray(np.abs(left - right).sum(axis=0) / 2)
+    return pooled(np.arange(len(counts)), [*counts.T, *expected.T], likeness)
 
 
 def correlation(left: Floats, right: Floats) -> Figure | None:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.seeding import combine, hash_ids
-from pipelines.study import Claim, Plot, Study
+from pipelines.study import Study
 from sim.agents import AgentWorld, Brain, visit, visit_values
 from sim.experiments._context import ExperimentContext
 from sim.experiments._data import (
@@ -22,7 +22,7 @@ from sim.experiments._data import (
     retrained,
     shuffled,
 )
-from sim.experiments._experiment import experiment
+from sim.experiments._experiment import experiment, page
 from sim.metrics import ndcg, recall
 from sim.recommenders import MaskedRecommender, Recommender
 
@@ -45,14 +45,6 @@ _COMPARED = (
     ("rated", "origin"),
     ("rated, shuffled", "origin"),
 )
-_NOTES = [
-    "Items are halved by a hash. Feedback is on items of one half, lists and second visits are of "
-    "the other, and both ways are averaged: all arms rank the same candidates, and none gains by "
-    "masking its own additions, which in Agent4Rec's setting are never held-out items.",
-    "Gains are read against `shuffled` and `random`: more rows as such, or rows of popular items, "
-    "are no knowledge of the person. An interval that holds 0 is a null result; `rated` shows the "
-    "gain that real feedback has, and `rated, shuffled` that it vanishes with the person.",
-]
 
 
 @experiment(
@@ -60,31 +52,9 @@ _NOTES = [
     "added to the training data?",
     paper="Agent4Rec, Table 3",
     conditions=("brain", "recommender", "added"),
-    figures={
-        "recall": "share of the person's test items in a list of 20, 0-1",
-        "ndcg": "NDCG of the person's test items in a list of 20, 0-1",
-        "n_exit": "page on which a second visit, to the retrained recommender, ended, from 1",
-        "s_sat": "score of the interview after the second visit, 1-10",
-        "p_like": "share of the items shown in the second visit that were rated above 3, 0-1",
-    },
-    claim=Claim(
-        "What agents watched, added to the training data, makes recommenders better for real "
-        "people (MF: NDCG from 0.3561 to 0.3604).",
-        figure="ndcg",
-        row={"added": "viewed"},
-        control={"added": "origin"},
-        above="Supported: what agents watched makes the recommender better.",
-        below="Contradicted: what agents watched makes the recommender worse.",
-        equal="Not found: what agents watched makes the recommender neither better nor worse.",
-    ),
-    plots={
-        "ndcg": Plot(
-            "NDCG@20 on test by what was added", "NDCG (0-1)", ("ndcg",),
-            ("brain", "recommender"), ("added",),
-        )
-    },
     version="3",
-)  # fmt: skip
+    **page("enhancement"),
+)
 def enhancement(
     study: Study,
     context: ExperimentContext,
@@ -117,7 +87,6 @@ def enhancement(
             study.counts[f"visits failed, {brain}, {name}"] = int(failed)
             for left, right in _COMPARED:
                 study.compare(rows[left], rows[right], "recall", "ndcg", "s_sat")
-    study.notes += _NOTES
 
 
 def _retrained_arms(

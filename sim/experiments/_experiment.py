@@ -58,20 +58,22 @@ class Experiment:
 
     #: Name on the command line.
     name: str
+    #: Fills a study with rows: ``function(study, context, **options)``.
+    function: Callable[..., None]
     #: One sentence.
     question: str
-    #: Tables and figures of the papers, such as ``Agent4Rec, Table 1; SimUSER, Table 1``.
-    paper: str
     #: Names of the labels of rows.
     conditions: tuple[str, ...]
     #: Meaning of each figure with unit and range, by name.
     figures: Mapping[str, str]
-    #: Fills a study with rows: ``function(study, context, **options)``.
-    function: Callable[..., None]
+    #: Tables and figures of the papers, such as ``Agent4Rec, Table 1; SimUSER, Table 1``.
+    paper: str = ""
     #: The claim that the page leads with.
     claim: Claim | None = None
     #: Pictures by name.
     plots: Mapping[str, Plot] = field(default_factory=dict)
+    #: Sentences below the rows; ``{name}`` stands for the value of an option.
+    notes: Sequence[str] = ()
     #: Part of the identity of cached results; raise it whenever they would change.
     version: str = "1"
     #: Sentence on the intervals.
@@ -125,6 +127,7 @@ class Experiment:
         Raises TooFew if there are too few agents, interactions, systems or pictures for a figure.
         """
         study = self.study(context)
+        study.notes += [note.format(**self.settings) for note in self.notes]
         self.function(study, context, **self.options)
         if context.people:
             study.notes.append(context.people)
@@ -135,21 +138,14 @@ class Experiment:
 
 
 def experiment(
-    *,
-    question: str,
-    paper: str = "",
-    conditions: Sequence[str],
-    figures: Mapping[str, str],
-    claim: Claim | None = None,
-    plots: Mapping[str, Plot] | None = None,
-    version: str = "1",
-    legend: str = LEGEND,
+    *, question: str, conditions: Sequence[str], figures: Mapping[str, str], **fields: Any
 ) -> Callable[[Callable[..., None]], Experiment]:
     """Decorator that registers an :class:`Experiment` under its function's name.
 
     The function takes a :class:`pipelines.study.Study` and an :class:`ExperimentContext`, adds rows
     and comparisons to the study, and raises :class:`pipelines.study.TooFew` (``Study.require``).
-    Its keyword arguments are the options of the experiment.
+    Its keyword arguments are the options of the experiment. ``fields`` are others of an
+    :class:`Experiment`: ``paper``, ``claim``, ``plots``, ``notes``, ``version``, ``legend``.
 
     >>> @experiment(question="Is there an answer?", conditions=("brain",), figures={"one": "1"})
     ... def mine(study, context):
@@ -160,22 +156,28 @@ def experiment(
 
     def decorate(function: Callable[..., None]) -> Experiment:
         declared = Experiment(
-            function.__name__,
-            question,
-            paper,
-            tuple(conditions),
-            dict(figures),
-            function,
-            claim,
-            dict(plots or {}),
-            version,
-            legend,
+            function.__name__, function, question, tuple(conditions), dict(figures), **fields
         )
         if declared.name not in EXPERIMENTS:
             EXPERIMENTS.register(declared.name)(declared)
         return declared
 
     return decorate
+
+
+def page(name: str, **where: Callable[[Row], bool]) -> dict[str, Any]:
+    """Arguments of :func:`experiment` in ``data/pages.yaml``: figures, claim, plots and notes.
+
+    ``where`` are functions by plot that select the rows to draw.
+    """
+    texts = packaged_yaml("sim.experiments", "pages.yaml")[name]
+    plots = {}
+    for plot, values in texts.get("plots", {}).items():
+        named = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        if plot in where:
+            named["where"] = where[plot]
+        plots[plot] = Plot(**named)
+    return {**texts, "claim": Claim(**texts["claim"]), "plots": plots}
 
 
 def paper_rows(name: str) -> list[Row]:

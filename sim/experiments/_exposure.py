@@ -9,11 +9,11 @@ import numpy as np
 import polars as pl
 
 from pipelines.seeding import combine, hash_ids
-from pipelines.study import Claim, Plot, Study
+from pipelines.study import Study
 from sim.agents import AgentWorld, Brain, judge_pairs, page_lists, visits_of
 from sim.experiments._context import ExperimentContext
 from sim.experiments._data import Bools, Ints, rated
-from sim.experiments._experiment import experiment
+from sim.experiments._experiment import experiment, page
 from sim.recommenders import MaskedRecommender, Recommender
 
 
@@ -22,29 +22,8 @@ from sim.recommenders import MaskedRecommender, Recommender
     "all genres?",
     paper="SimUSER, appendix F.7 and Fig. 10",
     conditions=("brain", "pages"),
-    figures={
-        "exposed": "mean rating of films of the exposed genres after the biased pages, less that "
-        "after the unbiased ones (1-5)",
-        "others": "the same of all other films (1-5)",
-        "difference": "exposed less others: difference in differences (1-5)",
-    },
-    claim=Claim(
-        "Agents rate a genre higher the more of it they were shown: mere exposure.",
-        figure="difference",
-        row={},
-        control={"brain": "random"},
-        above="Supported: exposure raises ratings of the exposed genres.",
-        below="Contradicted: exposure lowers ratings of the exposed genres.",
-        equal="Not found: exposure changes no ratings. A brain that keeps nothing of a visit is a "
-        "placebo.",
-    ),
-    plots={
-        "difference": Plot(
-            "Rating of exposed genres against others", "difference in differences (rating 1-5)",
-            ("difference",), ("pages",), ("brain",), lines=True,
-        )
-    },
-)  # fmt: skip
+    **page("exposure"),
+)
 def exposure(
     study: Study,
     context: ExperimentContext,
@@ -58,7 +37,6 @@ def exposure(
     min_agents: int = 10,  # with enough films to see
 ) -> None:
     """Scroll both arms, then rate the same films."""
-    study.notes += _NOTES
     variants: list[tuple[str, str, dict[str, Any]]] = [(n, n, {}) for n in context.brains]
     variants.append(("statistical, learning", "statistical", {"learns": True}))
     for label, name, options in variants:
@@ -97,17 +75,6 @@ def exposure(
             )  # fmt: skip
     # The placebo is 0 for every person: the test is one against no effect.
     study.against("difference", brain="random")
-
-
-_NOTES = [
-    "Before the first page both arms are the same agent: the difference between the arms is the "
-    "change. Nobody leaves early. Films that an agent was shown in either arm, or had rated, are "
-    "not asked for: an effect is one on the genre, not on the film.",
-    "Only what a brain keeps of a visit can carry an effect: the model's brain reads entries, "
-    "reflections and its own ratings of similar films; the rater of `statistical, learning` takes "
-    "in the ratings of the visit. What that one learns from are its own draws, which on average "
-    "are what it expected: no exposure effect is built into it.",
-]
 
 
 def _effects(

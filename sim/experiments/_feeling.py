@@ -12,7 +12,6 @@ from pipelines.extras import missing_package
 from pipelines.seeding import uniform
 from pipelines.study import (
     RESAMPLES,
-    Claim,
     Comparison,
     Figure,
     Study,
@@ -25,7 +24,7 @@ from pipelines.study import (
 from sim.experiments._comments import real_comments
 from sim.experiments._context import ExperimentContext
 from sim.experiments._data import Floats, judged, pairs_of
-from sim.experiments._experiment import experiment
+from sim.experiments._experiment import experiment, page
 
 _EXCHANGED = ", texts exchanged"
 _HINT = "more --agents, or a brain that says what it felt"
@@ -35,21 +34,7 @@ _HINT = "more --agents, or a brain that says what it felt"
     question="Does the sentiment of what agents say about an item rise with their rating of it?",
     paper="SimUSER, Fig. 4",
     conditions=("brain",),
-    figures={
-        "rho": "Spearman's correlation of rating and VADER's compound valence of the text, -1 to 1",
-        "liked": "mean valence of texts with a rating of 4 or 5, -1 to 1",
-        "disliked": "mean valence of texts with a rating of 1 or 2, -1 to 1",
-    },
-    claim=Claim(
-        "What agents say they felt agrees with their ratings.",
-        figure="rho",
-        row={},
-        control=0.0,
-        above="Words and ratings agree, by construction: the statistical brain and a model's begin "
-        "their sentences by the rating.",
-        below="Contradicted: words and ratings are opposed.",
-        equal="Not found: words and ratings do not go together.",
-    ),
+    **page("feeling"),
 )
 def feeling(
     study: Study,
@@ -96,13 +81,6 @@ def feeling(
             _compare(
                 study, (name, frame), (f"{name}{_EXCHANGED}", frames[f"{name}{_EXCHANGED}"][2])
             )
-    study.notes += [
-        "Valence is VADER's compound score (Hutto and Gilbert 2014), of a lexicon of 7,500 words "
-        "with rules for negation and degree; SimUSER uses PyABSA. Correlations are over ratings, "
-        "intervals over people.",
-        "The statistical brain chooses among phrases by the rating: its correlation shows how they "
-        "read to VADER, and no feeling.",
-    ]
     if not comments.height:
         study.notes.append(
             "People left no words in this release: there is no row of people to compare with."

@@ -12,9 +12,7 @@ from pipelines.prompts import experiment_prompt_digest, genre_messages
 from pipelines.seeding import hash_ids, uniform
 from pipelines.study import (
     RESAMPLES,
-    Claim,
     Figure,
-    Plot,
     Study,
     interval,
     mean_figure,
@@ -22,7 +20,7 @@ from pipelines.study import (
 )
 from sim.experiments._context import ExperimentContext
 from sim.experiments._data import Bools, Floats, asking_brain, chosen, judged, pairs_of
-from sim.experiments._experiment import experiment
+from sim.experiments._experiment import experiment, page
 
 #: Genres that are none.
 _NONE = ("unknown", "(no genres listed)")
@@ -38,33 +36,8 @@ Frames = Mapping[str, tuple[str, pl.DataFrame]]
     "and does the graph make up for it?",
     paper="SimUSER, Fig. 8",
     conditions=("named by", "rated by"),
-    figures={
-        "named": "share of the items one of whose genres is named by the title alone, 0-1",
-        "chance": "the same of a genre drawn from all with equal probability, 0-1",
-        "rmse_known": "root mean squared error of ratings of items named rightly, 0-4",
-        "rmse_unknown": "the same of items named wrongly, 0-4",
-        "gap": "rmse_unknown less rmse_known",
-    },
-    claim=Claim(
-        "Agents rate items that their model does not know with a larger error, and the graph "
-        "makes up for much of it.",
-        figure="gap",
-        row={},
-        control={"named by": _COMMONEST},
-        above="Supported: the error on unknown items grows by more than under a division that "
-        "knows nothing.",
-        below="Contradicted: the error on unknown items grows by less than under a division that "
-        "knows nothing.",
-        equal="Not found: no gap beyond that of a division that knows nothing. A model's knowledge "
-        "is measured only with a brain that has one.",
-    ),
-    plots={
-        "errors": Plot(
-            "Error of ratings of known and unknown items", "RMSE (1-5)", _ERRORS[:2],
-            ("rated by",), panels=("named by",),
-        )
-    },
-)  # fmt: skip
+    **page("hallucination"),
+)
 def hallucination(
     study: Study,
     context: ExperimentContext,
@@ -116,14 +89,6 @@ def hallucination(
         _add_errors(study, namer, divisions[namer], frames, min_items)
     for namer, division in divisions.items():
         _compare_graph(study, namer, division, frames, min_items)
-    study.notes += [
-        "An item is known where one of its genres is the answer to its title alone, as SimUSER "
-        "tells known items from unknown ones. An answer is right by chance as often as `chance` "
-        "says, so that some known items are not. Intervals of errors draw people and items.",
-        "Items with more genres, or with the commonest one, are other items: their ratings may be "
-        "easier or harder to meet for a brain that reads no title at all. A gap is the model's "
-        "only as far as it exceeds those of the divisions by rule.",
-    ]
     if model is None:
         study.notes.append(
             "No brain with a language model was asked (it needs `--brain model`): which items a "
@@ -135,12 +100,10 @@ def _frames(study: Study, context: ExperimentContext, min_people: int) -> Frames
     """Source and judged test pairs by brain and graph; a baseline has no graph."""
     out: dict[str, tuple[str, pl.DataFrame]] = {}
     for name, brain, source in context.players():
-        pages = context.sample["model_pages"] if source == "model" else None
-        variants = {f"{name}, graph": brain} if source != "baseline" else {name: brain}
+        variants = {name: brain}
         if source != "baseline":
-            variants[f"{name}, no graph"] = context.brain(
-                name, context.world(graph=False, pages=pages)
-            )
+            bare = context.world(graph=False, pages=context.world_of(brain).pages)
+            variants = {f"{name}, graph": brain, f"{name}, no graph": context.brain(name, bare)}
         for title, mind in variants.items():
             pairs = pairs_of(context, mind)
             if source != "model":

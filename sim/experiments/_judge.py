@@ -16,7 +16,7 @@ from pipelines.prompts import experiment_prompt_digest, log_line, log_messages
 from pipelines.raters import to_answers
 from pipelines.scales import scale_named
 from pipelines.seeding import hash_ids
-from pipelines.study import Claim, Figure, Plot, Study, mean_figure
+from pipelines.study import Figure, Study, mean_figure
 from sim.agents import AgentWorld, Brain, Simulation, genre_shares, logistic
 from sim.experiments._context import ExperimentContext
 from sim.experiments._data import (
@@ -29,7 +29,7 @@ from sim.experiments._data import (
     training_means,
     watched_items,
 )
-from sim.experiments._experiment import experiment
+from sim.experiments._experiment import experiment, page
 
 _PEOPLE, _RANDOM = "people", "random"
 #: Items of the logs: those that each source watched, or those of people for all.
@@ -45,27 +45,8 @@ FEATURES = ("level", "spread", "off", "liked", "popular", "taste", "agrees")
     "judges who tell people's logs from random ones?",
     paper="SimUSER, Tables 4 and 10, Fig. 12",
     conditions=("judge", "items", "log"),
-    figures={
-        "score": "mean grade of likeness to the real person, 1-5",
-        "power": "grade of people's logs less that of random ones, -4 to 4",
-    },
-    claim=Claim(
-        "A model grades logs of agents 4.22 of 5 for likeness to a person; no grade of people's "
-        "own logs is given.",
-        figure="score",
-        row={"items": _SAME},
-        control={"log": _PEOPLE},
-        above="Supported, and more: judges grade logs of agents above those of people.",
-        below="Not supported: judges grade logs of agents below those of people.",
-        equal="Supported: judges do not tell logs of agents from those of people.",
-    ),
-    plots={
-        "scores": Plot(
-            "Grades of logs by judge (none where it can't tell)", "grade (1-5)", ("score",),
-            ("judge", "items"), ("log",),
-        )
-    },
-)  # fmt: skip
+    **page("judge"),
+)
 def judge(
     study: Study,
     context: ExperimentContext,
@@ -100,14 +81,6 @@ def judge(
                 if missing := frame["score"].null_count():
                     study.counts[f"without a grade, {name}, {items}, {log}"] = missing
     study.notes += [
-        "A log is what was watched and how it was rated, in one form and of one length per person, "
-        "after the person's latest training interactions: people left no words, so that agents' "
-        "words would give them away.",
-        f"Items `{_CHOSEN}`: people's test interactions beside what agents watched on a visit to "
-        f"`{recommender}`, so that a judge may tell the recommender and not the agent. Items "
-        f"`{_SAME}`: every log has the person's own test items, and only the ratings differ.",
-        "The statistical judge is a logistic regression on seven features of a log, fitted to tell "
-        "people's logs from random ones on the other four fifths of the people.",
         f"Sheets for human judges: {' and '.join(f'`{place}`' for place in sheets)} below the "
         "home, see `understudy judge score`.",
     ]

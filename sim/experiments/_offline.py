@@ -7,9 +7,7 @@ import polars as pl
 
 from pipelines.study import (
     RESAMPLES,
-    Claim,
     Figure,
-    Plot,
     Study,
     interval,
     mean_figure,
@@ -27,7 +25,7 @@ from sim.experiments._data import (
     list_hits,
     pair_table,
 )
-from sim.experiments._experiment import experiment
+from sim.experiments._experiment import experiment, page
 from sim.metrics import ndcg
 
 #: Recommenders beside those of the context, as far as their libraries are installed.
@@ -44,29 +42,8 @@ _LEVELS = "by the few items that people rated, only the order counts"
     "items of the same people rank them?",
     paper="SimUSER, Table 6",
     conditions=("recommender", "relevance"),
-    figures={
-        "ndcg": "NDCG@k of the lists, 0-1",
-        "f1": "harmonic mean of precision@k and recall@k, 0-1",
-        "tau_ndcg": "Kendall's tau between the systems' order in NDCG@k by test items and by "
-        "likes, -1 to 1; interval over systems and people",
-        "tau_f1": "the same for F1@k, -1 to 1",
-    },
-    claim=Claim(
-        "Agents rank recommenders as held-out items do (three systems).",
-        figure="tau_ndcg",
-        row={},
-        control=0.0,
-        above="Supported: the two orders agree more than orders drawn at random.",
-        below="Contradicted: the two orders are opposed.",
-        equal="Not found: the interval of the agreement holds 0, that of orders drawn at random.",
-    ),
-    plots={
-        "ranking": Plot(
-            "Recommenders by test items and by likes", "NDCG@k (0-1)", ("ndcg",),
-            ("recommender",), ("relevance",), lines=True,
-        )
-    },
-)  # fmt: skip
+    **page("offline"),
+)
 def offline(
     study: Study,
     context: ExperimentContext,
@@ -142,16 +119,6 @@ def offline(
         )
         none = dict.fromkeys(study.figures)
         study.add((overall, title), source, figures=none, n=0, note=needed)
-    study.notes += [
-        f"Lists of {k} items without those of training and validation. Likes are asked about every "
-        "item in anybody's list for a person (pooled, as in TREC), so that no system is judged by "
-        "items that another one chose alone; what no system lists counts as not liked, which test "
-        "items do not share.",
-        "The intervals of tau draw systems and people with replacement. An order that the likes of "
-        "other people give as well is popularity, not taste.",
-        "SimUSER compares three systems (MF, MultVAE, LightGCN): any two orders of three are equal "
-        "with probability 1/6.",
-    ]
 
 
 def _lists(context: ExperimentContext, name: str, people: Ints, k: int) -> Ints:

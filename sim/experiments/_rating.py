@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipelines.study import Claim, Figure, Plot, Study, pooled_mean
+from pipelines.study import Figure, Study, pooled_mean
 from sim.agents import AgentWorld, Brain, Visit, page_lists, visits_of
 from sim.experiments._context import ExperimentContext
 from sim.experiments._data import Floats, held_out_pairs, judged, pairs_of, rated_rows
-from sim.experiments._experiment import experiment
+from sim.experiments._experiment import experiment, page
 
 #: Conditions: history, persona, graph (SimUSER, Tables 2 and 7).
 _ZERO = "zero", "persona", "graph"
@@ -45,38 +45,8 @@ _HINT = "a model whose replies can't be used rates nothing: see `failed`"
     "whom they stand for, and what do a visit before, the persona and the graph change?",
     paper="SimUSER, Tables 2 and 7",
     conditions=("brain", "history", "persona", "graph"),
-    figures={
-        "rmse": "root mean squared error of the ratings given, 0-4",
-        "mae": "mean absolute error of the ratings given, 0-4",
-        "expected_rmse": "the same root of the ratings expected (means of the distributions), 0-4",
-        "expected_mae": "mean absolute error of the ratings expected, 0-4",
-    },
-    claim=Claim(
-        "Agents rate unseen items nearer to their person (RMSE 0.534) than matrix factorisation "
-        "does (1.214).",
-        figure="expected_rmse",
-        row={"history": "zero", "persona": "persona", "graph": "graph"},
-        control={"brain": "user and item biases"},
-        above="Contradicted: the ratings that agents expect are further from people's than those "
-        "of a rule with user and item biases.",
-        below="Supported: the ratings that agents expect are nearer to people's than those of a "
-        "rule with user and item biases.",
-        equal="Not found: the ratings that agents expect are as far from people's as those of a "
-        "rule with user and item biases.",
-    ),
-    plots={
-        "rmse": Plot(
-            "Error of ratings of test items that are expected", "RMSE (1-5)", ("expected_rmse",),
-            ("brain", "history", "persona", "graph"),
-        ),
-        # A rule gives no ratings: it predicts.
-        "given": Plot(
-            "Error of ratings of test items that agents give", "RMSE (1-5)", ("rmse",),
-            ("brain", "history", "persona", "graph"),
-            where=lambda row: not row.note.startswith("A rule"),
-        ),
-    },
-)  # fmt: skip
+    **page("rating", given=lambda row: not row.note.startswith("A rule")),
+)
 def rating(
     study: Study,
     context: ExperimentContext,
@@ -117,14 +87,6 @@ def rating(
         for rule in ("item mean", "user and item biases"):
             for column in ("rating", "expected"):
                 _compare(study, frames, titles[_ZERO], rule, column)
-    study.notes += [
-        "Items are rated as watched (SimUSER asks so too): what agents would not choose is rated "
-        f"as well. `zero` is the training history alone, `sim` a visit to `{recommender}` before. "
-        "Errors are pooled over all ratings; intervals and tests are over people, the tests of "
-        "summed squared (absolute) errors.",
-        "A rating given is a draw or a whole number; the mean of its distribution "
-        "(`expected_rmse`) is what a predictor would be judged by.",
-    ]
     if placebos:
         study.notes.append(
             f"Equal ratings, so that the difference is exactly zero: {'; '.join(placebos)}. The "
@@ -142,10 +104,10 @@ def _judgements(
         history, persona, graph = condition[0], condition[1] == "persona", condition[2] == "graph"
         brain = first
         if condition != _ZERO:
-            asks = context.source(first) == "model"
-            pages = context.sample["model_pages"] if asks else None
+            pages = context.world_of(first).pages
             world = context.world(traits=persona, graph=graph, pages=pages)
-            brain = context.brain(name, world, **({"persona": persona} if asks else {}))
+            options = {"persona": persona} if context.source(first) == "model" else {}
+            brain = context.brain(name, world, **options)
         key: dict[str, Any] = {"history": history}
         asking: dict[str, Any] = {}
         if history == "sim":

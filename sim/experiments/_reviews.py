@@ -8,11 +8,11 @@ from functools import partial
 import polars as pl
 
 from pipelines.seeding import hash_ids
-from pipelines.study import Claim, Plot, Study
+from pipelines.study import Study
 from sim.agents import AgentWorld, ItemTexts, Simulation, visit_values
 from sim.experiments._comments import real_comments
 from sim.experiments._context import ExperimentContext
-from sim.experiments._experiment import experiment
+from sim.experiments._experiment import experiment, page
 
 #: Conditions in the order of SimUSER's Table 5.
 CONDITIONS = ("none", "count", "negative", "positive")
@@ -24,28 +24,8 @@ _HINT = "a release of books has the reviews of Amazon; for others give `comments
     "negative or a positive comment of somebody else?",
     paper="SimUSER, Table 5",
     conditions=("brain", "text"),
-    figures={
-        "p_view": "share of the shown items that were watched, 0-1",
-        "p_like": "share of the shown items that were rated above 3, 0-1",
-        "covered": "share of the shown items that carried the text, 0-1",
-    },
-    claim=Claim(
-        "Agents watch fewer items that carry a negative review (MF: 0.428 in place of 0.469).",
-        figure="p_view",
-        row={"text": "negative"},
-        control={"text": "none"},
-        above="Contradicted: agents watch more where a negative comment stands.",
-        below="Supported: agents watch less where a negative comment stands.",
-        equal="Not found: a negative comment changes no views. Only a brain with a language model "
-        "reads comments.",
-    ),
-    plots={
-        "views": Plot(
-            "Views by the text on every item", "share watched (0-1)", ("p_view",), ("text",),
-            ("brain",),
-        )
-    },
-)  # fmt: skip
+    **page("reviews"),
+)
 def reviews(
     study: Study,
     context: ExperimentContext,
@@ -77,15 +57,6 @@ def reviews(
             row = study.add((name, condition), source, frame, least=least)
             study.counts[f"failed, {row.title}"] = int(run.identity["agents"]) - frame.height
     study.against("p_view", "p_like", text="none")
-    study.notes += [
-        "Every condition has the same agents, lists and seeds. Comments are those of other people: "
-        "an agent is never shown the review that its own person wrote, and an item without such a "
-        f"comment shows none (`covered`). Negative: up to {negative:g}, positive: from "
-        f"{positive:g} on 1-5.",
-        "The brains `random` and `statistical` read no texts: their rows are placebos, and their "
-        "differences are exactly zero.",
-        "SimUSER's Table 5 gives 0.501 for MultVAE without a text where its Table 3 has 0.521.",
-    ]
 
 
 def item_texts(

@@ -7,11 +7,11 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from pipelines.study import Claim, Plot, Study
+from pipelines.study import Study
 from sim.agents import AgentWorld, Simulation, page_lists, visit_values
 from sim.experiments._context import ExperimentContext
 from sim.experiments._data import rated_rows
-from sim.experiments._experiment import experiment
+from sim.experiments._experiment import experiment, page
 from sim.recommenders import Recommender
 
 _LIKE_OF_WATCHED = (
@@ -23,32 +23,8 @@ _LIKE_OF_WATCHED = (
     question="Do agents watch, like and stay more with recommenders that find what people rate?",
     paper="Agent4Rec, Table 2; SimUSER, Table 3",
     conditions=("brain", "recommender"),
-    figures={
-        "p_view": "share of the shown items that were watched, 0-1",
-        "n_like": "ratings above 3 per agent (count)",
-        "p_like": "share of the shown items that were rated above 3, 0-1",
-        "n_exit": "page on which the visit ended, from 1",
-        "s_sat": "score of the interview, 1-10",
-        "like_of_watched": "share of the watched items that were rated above 3, 0-1",
-    },
-    claim=Claim(
-        "Agents like and watch more with recommenders that know their person (MF, MultVAE, "
-        "LightGCN) than with popular or random items.",
-        figure="p_like",
-        row={"recommender": "ease"},
-        control={"recommender": "popular"},
-        above="Supported: agents like more of what a recommender shows that knows the person.",
-        below="Contradicted: agents like more of the popular items.",
-        equal="Not found: the likes do not tell a recommender that knows the person from the "
-        "popular items.",
-    ),
-    plots={
-        "p_like": Plot(
-            "Likes of shown items by recommender", "share of shown items (0-1)", ("p_like",),
-            ("recommender",), ("brain",),
-        )
-    },
-)  # fmt: skip
+    **page("strategies"),
+)
 def strategies(
     study: Study,
     context: ExperimentContext,
@@ -82,13 +58,6 @@ def strategies(
             study.counts[f"agents, {row.title}"] = agents
             study.counts[f"failed, {row.title}"] = agents - frame.height
     study.against("p_like", recommender=reference if reference in names else names[0])
-    study.notes += [
-        "Rows of people are a lower bound: nearly all that people would watch they have not rated. "
-        "Their order is what the order of the agents is to be compared with.",
-        "The statistical brain's exits and interviews follow from likes by assumption: `n_exit` "
-        "and `s_sat` say nothing that `p_like` does not.",
-        "`like_of_watched` is over agents that watched something.",
-    ]
 
 
 def _values(run: Simulation) -> pl.DataFrame:

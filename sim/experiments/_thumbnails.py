@@ -16,11 +16,11 @@ import polars as pl
 from pipelines.captions import Poster, open_captioner, read_image, read_posters
 from pipelines.plugins import closing
 from pipelines.seeding import hash_ids
-from pipelines.study import Claim, Plot, Study
+from pipelines.study import Study
 from sim.agents import AgentWorld, ItemTexts
 from sim.experiments._context import ExperimentContext
 from sim.experiments._data import ITEMS_OF_MODEL, judged
-from sim.experiments._experiment import experiment
+from sim.experiments._experiment import experiment, page
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -37,22 +37,7 @@ _HINT = "put posters as posters/<id>.jpg into the folder that `world.folder` nam
     "of its own with a blue filter?",
     paper="SimUSER, Fig. 9",
     conditions=("brain", "poster"),
-    figures={"watched": "share of the items that were watched, 0-1"},
-    claim=Claim(
-        "Agents watch an item less often if its thumbnail is changed: thumbnails matter.",
-        figure="watched",
-        row={"poster": "another"},
-        control={"poster": "own"},
-        above="Contradicted: agents watch more where the caption is of another poster.",
-        below="Supported: agents watch less where the caption is of another poster.",
-        equal="Not found: the caption of another poster changes no views. Only a brain with a "
-        "language model reads captions.",
-    ),
-    plots={
-        "watched": Plot(
-            "Views by poster", "share watched (0-1)", ("watched",), ("poster",), ("brain",)
-        )
-    },
+    **page("thumbnails"),
 )
 def thumbnails(
     study: Study,
@@ -100,16 +85,6 @@ def thumbnails(
             row = study.add((name, condition), source, watched, least=least)
             study.counts[f"failed, {row.title}"] = pairs.height - watched.height
     study.against("watched", poster="own")
-    study.notes += [
-        "The same agents are asked about the same items under every caption; `another` is the "
-        "caption of the next item's poster, `blue` that of the own poster whose hues are moved "
-        f"{hue:.0%} of the way to blue, and whose lightness and saturation rise by "
-        f"{lightness:.0%} and {saturation:.0%} of what is left (SimUSER gives hue = 30, lightness "
-        "= 30, saturation = 30 and no more). Its second version, a frame of the trailer, is not in "
-        "our data.",
-        "The brains `random` and `statistical` read no captions: their rows are placebos, and "
-        "their differences are exactly zero.",
-    ]
 
 
 def _posters(world: AgentWorld, folder: Path | str | None, items: int) -> dict[str, Poster]:

@@ -11,20 +11,17 @@ from scipy.special import gammaln
 
 from pipelines.study import (
     RESAMPLES,
-    Claim,
     Comparison,
     Figure,
-    Plot,
     Study,
     mean_figure,
-    pooled,
     user_weights,
 )
 from sim.agents import AgentWorld, Simulation
 from sim.experiments._context import ExperimentContext
 from sim.experiments._data import Floats, finished, item_frame, watched_items
-from sim.experiments._distribution import correlation
-from sim.experiments._experiment import experiment
+from sim.experiments._distribution import correlation, likeness_of
+from sim.experiments._experiment import experiment, page
 
 #: Figure of each trait, and its tiers from low to high.
 TRAITS = {"activity": "watched", "conformity": "deviation", "diversity": "genres"}
@@ -38,35 +35,8 @@ _PERMUTATIONS = 4_999
     "do, with traits and without, and are they as diverse as their people?",
     paper="Agent4Rec, Figs. 4-6; SimUSER, Fig. 6",
     conditions=("brain", "traits", "trait", "tier"),
-    figures={
-        "watched": "items watched in a visit (count): activity",
-        "deviation": "mean squared deviation of the ratings from the items' mean training ratings "
-        "(1-5): low for high conformity",
-        "genres": "genres expected among a fixed number of the watched items (count): diversity",
-        "genres_overlap": "1 less the total variation distance of agents' and people's "
-        "distributions of `genres`, 0-1",
-        "genres_r": "correlation over people of agents' and people's `genres`, -1 to 1",
-    },
-    claim=Claim(
-        "Agents with a high trait behave otherwise than those with a low one: the traits shape "
-        "behaviour.",
-        figure="genres",
-        row={"traits": "with less without", "trait": "diversity", "tier": "high"},
-        control={"tier": "low"},
-        above="Supported for diversity: the trait itself, with the person's history held fixed, "
-        "sets the tiers apart.",
-        below="Contradicted for diversity: the trait moves the tiers the other way.",
-        equal="Not found for diversity: tiers differ by their people's histories, and the trait "
-        "adds nothing.",
-    ),
-    plots={
-        "tiers": Plot(
-            "Behaviour by tier, with and without traits", "figure of the panel",
-            tuple(TRAITS.values()), ("tier",), ("brain", "traits"), lines=True, panels=("figure",),
-            where=lambda row: row.labels["traits"] != "with less without",
-        )
-    },
-)  # fmt: skip
+    **page("traits", tiers=lambda row: row.labels["traits"] != "with less without"),
+)
 def traits(
     study: Study,
     context: ExperimentContext,
@@ -106,15 +76,6 @@ def traits(
     study.compared = (
         "Differences of groups of people (left minus right), people permuted between the groups"
     )
-    study.notes += [
-        "Without traits tiers differ as far as the people's histories do; `with less "
-        "without` is, person by person, what the traits change.",
-        "The statistical brain's effects of activity and diversity are assumed, that of conformity "
-        "is fitted. The brain `random` reads no traits: its change is exactly 0.",
-        f"`genres` is over agents with at least {items} watched items; people's is of as many "
-        "training items. `watched` has no counterpart of people. A tier with fewer than "
-        f"{min_people} people has no figure.",
-    ]
 
 
 def _add_tiers(
@@ -192,19 +153,11 @@ def group_difference(left: Floats, right: Floats, *, seed: int = 0) -> tuple[Fig
 def overlap(left: Floats, right: Floats, ends: npt.ArrayLike) -> Figure:
     """One less the total variation distance of two histograms of the same people, 0-1.
 
-    The interval draws people with replacement, and is widened to the value: a distance is biased
-    upwards in resamples.
-
     >>> overlap(np.array([1.0, 1.0, 2.0, 2.0]), np.array([1.0, 2.0, 2.0, 2.0]), [1.5]).value
     0.75
     """
-    bins = len(np.asarray(ends)) + 1
-    flags = [np.eye(bins)[np.digitize(side, np.asarray(ends))].T for side in (left, right)]
-    return pooled(
-        np.arange(len(left)),
-        [*flags[0], *flags[1]],
-        lambda s: 1 - np.abs(s[:bins] - s[bins:]).sum(axis=0) / len(left) / 2,
-    )
+    answers = np.eye(len(np.asarray(ends)) + 1)
+    return likeness_of(*(answers[np.digitize(side, np.asarray(ends))] for side in (left, right)))
 
 
 def _add_likeness(

@@ -12,7 +12,8 @@ from pipelines.cli import options as cli
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sim.experiments import Experiment, Study
+    from pipelines.study import Study
+    from sim.experiments import Experiment
 
 __all__ = ["experiment"]
 
@@ -91,9 +92,9 @@ def run(
     import orjson
 
     from pipelines.llm.engines import check_engine
-    from pipelines.study import write_files
+    from pipelines.study import write_files, write_report
     from sim import Release
-    from sim.experiments import ExperimentContext, chosen_names, run_experiments, write_report
+    from sim.experiments import ExperimentContext, chosen_names, run_experiments
 
     tree = call.settings
     opened = Release(call.release(release))
@@ -123,14 +124,12 @@ def run(
             context.close()
     folder = out or tree.runtime.home / "experiments" / "reports"
     files = write_report(studies, folder, release=opened.ref)
-    record = {
-        "release": opened.ref,
-        "experiments": [
-            {**_described(s), **s.as_json(), "figure": s.claim and s.claim.figure}
-            for s in studies.values()
-        ],
-    }
-    data = orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY)
+    described = {name: {**_described(s), **s.as_json()} for name, s in studies.items()}
+    figures = {name: study.claim and study.claim.figure for name, study in studies.items()}
+    rows = [{**row, "figure": figures[name]} for name, row in described.items()]
+    data = orjson.dumps(
+        {"release": opened.ref, "experiments": rows}, option=orjson.OPT_SERIALIZE_NUMPY
+    )
     files |= write_files({"json": ("experiments.json", data)}, folder)
     payload: dict[str, Any] = {
         "release": opened.ref,
@@ -138,8 +137,7 @@ def run(
         "reused": context.reused,
         "files": {kind: str(path) for kind, path in files.items()},
         "experiments": [
-            {**_described(study), **study.as_json(), "seconds": context.seconds[name]}
-            for name, study in studies.items()
+            {**row, "seconds": context.seconds[name]} for name, row in described.items()
         ],
     }
     call.emit(payload, lambda screen: _render(screen, payload))

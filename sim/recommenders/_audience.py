@@ -6,14 +6,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 
 from sim.metrics import Figure, Played, evaluate, headroom_share, liked_and_disliked
 from sim.recommenders._baselines import CommonListRecommender, OracleRecommender, genre_tables
 from sim.recommenders._registry import open_recommender
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from sim.environment import World
     from sim.recommenders._protocol import Floats, Ints, Recommender
 
@@ -97,8 +96,6 @@ class Audience:
             and 1 for the oracle, with its 95 % interval over personas, ``low`` and ``high``
             (bootstrap). Scores are null where expected ratings cost calls of a model.
         """
-        import polars as pl
-
         release = self.world.release
         opened = [open_recommender(n).fit(release) for n in dict.fromkeys(["random", *names])]
         oracle = [fitted for fitted in self.references() if fitted.name == OracleRecommender.name]

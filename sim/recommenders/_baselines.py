@@ -50,7 +50,18 @@ class RandomRecommender(ScoredRecommender):
         return uniform(self.seed, users[:, None], np.arange(self.shape[0])[None, :])
 
 
-class PopularRecommender(ScoredRecommender):
+class _CommonScores(ScoredRecommender):
+    """Base of recommenders that score items alike for everybody."""
+
+    #: Scores of the items, of shape (items,), set by `fit`.
+    _common: Floats
+
+    def _scores(self, users: Ints, seen: Ints, ratings: Floats) -> Floats:
+        del seen, ratings
+        return np.broadcast_to(self._common, (len(users), len(self._common)))
+
+
+class PopularRecommender(_CommonScores):
     """The items with the most training ratings; the same for everybody."""
 
     name = "popular"
@@ -59,15 +70,11 @@ class PopularRecommender(ScoredRecommender):
     def fit(self, release: Release, *, interactions: pl.DataFrame | None = None) -> Self:
         """Count the training ratings of every item."""
         self.shape = _shape(release)
-        self._count, _ = rating_stats(release, interactions)
+        self._common, _ = rating_stats(release, interactions)
         return self
 
-    def _scores(self, users: Ints, seen: Ints, ratings: Floats) -> Floats:
-        del seen, ratings
-        return np.broadcast_to(self._count, (len(users), len(self._count)))
 
-
-class MeanRatingRecommender(ScoredRecommender):
+class MeanRatingRecommender(_CommonScores):
     """The items with the best mean training rating; the same for everybody.
 
     The mean is damped: (sum of ratings + 5 x global mean) / (ratings + 5), so that an item without
@@ -83,12 +90,8 @@ class MeanRatingRecommender(ScoredRecommender):
         self.shape = _shape(release)
         count, mean = rating_stats(release, interactions)
         overall = float((count * mean).sum() / max(count.sum(), 1.0))
-        self.means = (count * mean + DAMPING * overall) / (count + DAMPING)
+        self.means = self._common = (count * mean + DAMPING * overall) / (count + DAMPING)
         return self
-
-    def _scores(self, users: Ints, seen: Ints, ratings: Floats) -> Floats:
-        del seen, ratings
-        return np.broadcast_to(self.means, (len(users), len(self.means)))
 
 
 class ContentRecommender(ScoredRecommender):
@@ -236,7 +239,7 @@ class OracleRecommender(ScoredRecommender):
         return self._sweeps[user]
 
 
-class CommonListRecommender(ScoredRecommender):
+class CommonListRecommender(_CommonScores):
     """The items of the highest mean expected rating over personas, the same for everybody."""
 
     name = "best common list"
@@ -257,12 +260,8 @@ class CommonListRecommender(ScoredRecommender):
             count += rated
         # An item that few were asked about is not the best one by luck.
         enough = count >= max(1.0, 0.5 * count.max())
-        self._mean = np.where(enough, total / np.maximum(count, 1.0), -np.inf)
+        self._common = np.where(enough, total / np.maximum(count, 1.0), -np.inf)
         return self
-
-    def _scores(self, users: Ints, seen: Ints, ratings: Floats) -> Floats:
-        del seen, ratings
-        return np.broadcast_to(self._mean, (len(users), len(self._mean)))
 
 
 Bools = npt.NDArray[np.bool_]
@@ -274,14 +273,12 @@ class MaskedRecommender:
     """Another recommender, fitted or not, without some items: the next best ones move up.
 
     ``mask`` is true for items that are left out, of shape (items,) for everybody or (personas,
-    items). A masked item is no history: unlike a seen one it is not folded in. ``note`` is appended
-    to the note of `inner`.
+    items). A masked item is no history: unlike a seen one it is not folded in.
     """
 
-    def __init__(self, inner: Recommender, mask: npt.ArrayLike, *, note: str = "") -> None:
+    def __init__(self, inner: Recommender, mask: npt.ArrayLike) -> None:
         self._inner, self._mask = inner, np.asarray(mask, np.bool_)
-        self.name = inner.name
-        self.note = f"{inner.note} {note}".strip()
+        self.name, self.note = inner.name, inner.note
 
     def fit(self, release: Release, *, interactions: pl.DataFrame | None = None) -> Self:
         """Fit the inner recommender; see :class:`Recommender`.
@@ -335,26 +332,22 @@ class MaskedRecommender:
         return np.asarray(self._mask[np.clip(users, 0, len(self._mask) - 1)])
 
 
-def with_feedback(
-    release: Release, users: Sequence[str], items: Any, *, rating: float | None = None
-) -> pl.DataFrame:
+def with_feedback(release: Release, users: Sequence[str], items: Any) -> pl.DataFrame:
     """The training split and further positive interactions, to fit a recommender on.
 
     ``users`` and ``items`` are one interaction each: ``user_id`` (or a persona's id, without a
-    match) and item number. A pair that is in the training split is added once. ``rating`` is on the
-    source's scale, by default the best one. Returns ``user_id``, ``item_id`` and ``rating``,
-    ordered by user and item.
+    match) and item number; each is rated best on the source's scale. A pair that is in the training
+    split is added once. Returns ``user_id``, ``item_id`` and ``rating``, ordered by user and item.
     """
     from pipelines.raters import source_scale
 
     train = split_rows(release, ("train",))
     scale = source_scale(release["interactions"].lazy())
-    best = scale.high if rating is None else rating
     ids = pl.Series("item_id", Catalogue.read(release).ids, dtype=pl.String)
     numbers = pl.Series(np.asarray(items, np.int64))
     added = pl.DataFrame(
         {"user_id": pl.Series(list(users), dtype=pl.String), "item_id": ids.gather(numbers)}
     ).unique(maintain_order=True)
     added = added.join(train, on=["user_id", "item_id"], how="anti", maintain_order="left")
-    rows = added.with_columns(rating=pl.lit(best, train.schema["rating"]))
+    rows = added.with_columns(rating=pl.lit(scale.high, train.schema["rating"]))
     return pl.concat([train, rows.select(train.columns)]).sort("user_id", "item_id")

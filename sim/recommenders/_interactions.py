@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 
 from pipelines.errors import ConfigError, ReleaseError
 from sim.environment import Cast, Catalogue, persona_users, split_rows
@@ -14,12 +15,7 @@ from sim.recommenders._protocol import Ints
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import polars as pl
-
     from sim._release import Release
-
-#: Columns that given interactions must have; ``rating`` is needed by mean-rating alone.
-REQUIRED = ("user_id", "item_id")
 
 
 @dataclass(frozen=True)
@@ -43,18 +39,13 @@ class InteractionMatrix:
         ReleaseError
             If there are no interactions, or the release lacks their tables.
         """
-        items = Catalogue.read(release).ids
-        given = interactions is not None
-        rows = interactions if interactions is not None else split_rows(release, ("train",))
-        where = "interactions" if given else f"training split of {release.ref}"
-        return cls.build(checked_rows(rows, REQUIRED), items, where=where)
-
-    @classmethod
-    def build(cls, rows: pl.DataFrame, items: list[str], *, where: str) -> InteractionMatrix:
-        """From rows of ``user_id`` and ``item_id``; items in the order of their numbers."""
-        import polars as pl
         from scipy import sparse
 
+        items = Catalogue.read(release).ids
+        if interactions is None:
+            rows, where = split_rows(release, ("train",)), f"training split of {release.ref}"
+        else:
+            rows, where = checked_rows(interactions, ("user_id", "item_id")), "interactions"
         if rows.is_empty():
             raise ReleaseError("no interactions to fit on", where=where)
         numbers = pl.DataFrame({"item_id": items}).with_row_index("item")

@@ -15,7 +15,7 @@ from sim.environment import World, persona_users
 from sim.metrics import average_reward
 from sim.recommenders._audience import Audience
 from sim.recommenders._baselines import OracleRecommender
-from sim.recommenders._offline import evaluate_offline
+from sim.recommenders._offline import bounds, evaluate_offline
 from sim.recommenders._protocol import Floats, Recommender
 from sim.recommenders._registry import BASELINES
 
@@ -50,7 +50,7 @@ class LeaderboardRow:
             "recommender": self.name,
             "note": self.note,
             "baseline": self.baseline,
-            **{name: figure and _bounds(figure) for name, figure in figures.items()},
+            **{name: bounds(figure) for name, figure in figures.items()},
         }
 
 
@@ -79,7 +79,7 @@ class Leaderboard:
         """The board as plain values."""
         return vars(self) | {
             "rows": [row.as_json() for row in self.rows],
-            "agreement": _bounds(self.agreement),
+            "agreement": bounds(self.agreement),
         }
 
 
@@ -195,7 +195,3 @@ def _chance(count: int, seed: int) -> float:
     if count < 2:
         return 1.0
     return float(np.quantile([_tau(order, rng.permutation(order)) for _ in range(2_000)], 0.975))
-
-
-def _bounds(figure: Figure) -> dict[str, float]:
-    return {"value": figure.value, "low": figure.low, "high": figure.high}

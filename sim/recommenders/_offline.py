@@ -100,10 +100,10 @@ class OfflineReport:
                     "recommender": row.name,
                     "note": row.note,
                     "baseline": row.baseline,
-                    "recall": _interval(row.recall),
-                    "ndcg": _interval(row.ndcg),
-                    "recall_difference": _interval(row.recall_difference),
-                    "ndcg_difference": _interval(row.ndcg_difference),
+                    "recall": bounds(row.recall),
+                    "ndcg": bounds(row.ndcg),
+                    "recall_difference": bounds(row.recall_difference),
+                    "ndcg_difference": bounds(row.ndcg_difference),
                     "fallbacks": row.fallbacks,
                     "fit_seconds": round(row.fit_seconds, 3),
                     "recommend_seconds": round(row.recommend_seconds, 3),
@@ -113,10 +113,11 @@ class OfflineReport:
         }
 
 
-def _interval(figure: Figure | None) -> dict[str, float] | None:
-    return (
-        None if figure is None else {"value": figure.value, "low": figure.low, "high": figure.high}
-    )
+def bounds(figure: Figure | None) -> dict[str, float] | None:
+    """A figure and its interval as plain values."""
+    if figure is None:
+        return None
+    return {"value": figure.value, "low": figure.low, "high": figure.high}
 
 
 def evaluate_offline(

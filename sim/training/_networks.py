@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch as th
-from stable_baselines3.common.distributions import Distribution
+from stable_baselines3.common.distributions import CategoricalDistribution
 from torch import nn
-from torch.distributions import Distribution as TorchDistribution
-from torch.distributions import register_kl
+from torch.distributions import Distribution, register_kl
 
 if TYPE_CHECKING:
     from pipelines.scales import RatingScale
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 MASKED = -1e30
 
 
-class MaskedCategorical(TorchDistribution):
+class MaskedCategorical(Distribution):
     """Softmax over the items that are not masked.
 
     `logits`, of shape (n, items), are `MASKED` where an item can't be chosen; every row has at
@@ -91,51 +90,23 @@ def _kl(p: MaskedCategorical, q: MaskedCategorical) -> th.Tensor:
     return (p.probs * difference).sum(dim=-1)
 
 
-class MaskedCategoricalDistribution(Distribution):
-    """`MaskedCategorical` as stable-baselines3 wraps distributions."""
+class MaskedCategoricalDistribution(CategoricalDistribution):
+    """`MaskedCategorical` as stable-baselines3 wraps distributions; the policy gives the logits."""
 
-    distribution: MaskedCategorical
+    distribution: MaskedCategorical  # type: ignore[assignment]
 
     def __init__(self, *, entropy_gradient: bool = True) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__(0)  # the number of actions is that of the logits
         self.entropy_gradient = entropy_gradient
 
-    def proba_distribution_net(self, *args: Any, **kwargs: Any) -> Any:
-        """No net of its own: the policy gives the logits."""
-        raise NotImplementedError("the policy gives the logits")
-
-    def proba_distribution(self, *args: Any, **kwargs: Any) -> Self:
+    def proba_distribution(self, action_logits: th.Tensor) -> Self:
         """Set the masked logits (n, items)."""
-        (logits,) = (*args, *kwargs.values())
-        self.distribution = MaskedCategorical(logits, entropy_gradient=self.entropy_gradient)
+        self.distribution = MaskedCategorical(action_logits, entropy_gradient=self.entropy_gradient)
         return self
-
-    def log_prob(self, x: th.Tensor) -> th.Tensor:
-        """Log-probability of one item per row."""
-        return self.distribution.log_prob(x)
-
-    def entropy(self) -> th.Tensor:
-        """Entropy per row (nats)."""
-        return self.distribution.entropy()
-
-    def sample(self) -> th.Tensor:
-        """Draw an item per row."""
-        return self.distribution.sample()
 
     def mode(self) -> th.Tensor:
         """The most probable item per row."""
         return self.distribution.mode
-
-    def actions_from_params(self, *args: Any, **kwargs: Any) -> th.Tensor:
-        """An item per row from masked logits; ``deterministic`` takes the most probable."""
-        deterministic = bool(kwargs.pop("deterministic", False))
-        self.proba_distribution(*args, **kwargs)
-        return self.get_actions(deterministic=deterministic)
-
-    def log_prob_from_params(self, *args: Any, **kwargs: Any) -> tuple[th.Tensor, th.Tensor]:
-        """An item per row from masked logits, and its log-probability."""
-        actions = self.actions_from_params(*args, **kwargs)
-        return actions, self.log_prob(actions)
 
 
 #: Ratings that count for as much as knowing nothing of the episode (count).

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
+import polars as pl
 
 from pipelines.errors import ConfigError, ContractError
 from pipelines.progress import within
@@ -29,8 +30,6 @@ from sim.training._settings import RunSettings
 from sim.training._train import Trained, Training
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from sim._release import Release
     from sim.environment import World
 
@@ -224,8 +223,6 @@ def _notes(report: TrainingReport) -> list[str]:
 
 def _item_person_share(release: Release) -> dict[str, str] | None:
     """Item-person share of personas and people in the release's population report."""
-    import polars as pl
-
     if "population" not in release:
         return None
     rows = release["population"].polars().filter(pl.col("figure") == "item_person_share")
@@ -240,8 +237,6 @@ def policy_table(report: TrainingReport) -> pl.DataFrame:
 
     Figures are those of each seed; intervals and baselines are in the report.
     """
-    import polars as pl
-
     metadata, figures = report.metadata, report.rows[report.metadata["algo"]]
     rows = []
     for n, run in enumerate(report.runs):

@@ -49,7 +49,7 @@ def test_a_memory_is_a_diary_with_one_entry_per_item(story: list[tuple[int, int,
     for first, second, rated in story:
         items = np.array([first, second])
         memory.clock += 1
-        met = memory.meet(items)
+        met = memory.earlier(items)
         singly = [diary.meet(item) for diary, item in zip(diaries, items.tolist(), strict=True)]
         assert list(zip(met.times.tolist(), met.since.tolist(), strict=True)) == singly
         # The second row is rated now and then only.
@@ -76,13 +76,13 @@ def test_a_memory_put_aside_comes_back_as_it_was() -> None:
     row = np.zeros(1, np.int64)
     for item in (4, 2, 4):
         memory.clock += 1
-        memory.add(row, np.array([item]), np.array([3.0]), memory.meet(np.array([item])))
+        memory.add(row, np.array([item]), np.array([3.0]), memory.earlier(np.array([item])))
     memory.keep(0, 7)
     memory.clear(row)
     assert memory.width == 0
     memory.recall(0, 7)
     memory.clock += 1
-    met = memory.meet(np.array([4]))
+    met = memory.earlier(np.array([4]))
     assert (met.times.tolist(), met.since.tolist()) == ([2], [1])
     memory.clear(row)
     memory.recall(0, 8)

@@ -45,7 +45,7 @@ CELLS = [
     (Options("1-10", "0", "custom", perturbation="gaussian"), 0),
     (Options("1-10", "0", "custom", "recent"), 1),
 ]
-KILLS, EVERY, WINDOW, BLOCK = 6, 4, 4, 25
+KILLS, EVERY, WINDOW = 6, 4, 4
 
 
 def suite(home: Path, log: Path, delay: float = 0.001) -> None:
@@ -69,7 +69,6 @@ def suite(home: Path, log: Path, delay: float = 0.001) -> None:
         rule=RULE,
         answer_store=AnswerStore(home, serving),
         engines=lambda _: ScriptedEngine(rule, name="billed", window=WINDOW),
-        max_block=BLOCK,
     )
     for options, seed in CELLS:
         shop.cell(LLM, options, seed)
@@ -125,7 +124,6 @@ def test_the_run_after_the_last_asks_nothing(killed: dict[str, Any]) -> None:
 
 def test_no_half_written_file_is_left(killed: dict[str, Any]) -> None:
     home = killed["folder"] / "home"
-    assert not list(home.glob("ablations/parts/*/*.parquet"))
     assert not list(home.rglob("ablations/**/*.tmp"))
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from pipelines.errors import ConfigError
 from pipelines.progress import listening
-from sim.environment import split_rows
 from sim.experiments import ExperimentContext
 from sim.experiments.testing import fresh
 
@@ -43,23 +42,13 @@ def test_recommenders_are_fitted_at_their_first_list(context: ExperimentContext)
 
 
 def test_kept_visits_fit_nothing(context: ExperimentContext) -> None:
-    first = context.visits("random", "popular", agents=5)
+    first = fresh(context, agents=5).visits("random", "popular")
     said: list[str] = []
-    made = fresh(context)
+    made = fresh(context, agents=5)
     with listening(lambda text, *_: said.append(text)):
-        again = made.visits("random", "popular", agents=5)
+        again = made.visits("random", "popular")
     assert again.folder == first.folder
     assert "fitting popular" not in said
-
-
-def test_recommenders_of_other_rows_are_other_visits(context: ExperimentContext) -> None:
-    train = split_rows(context.release, ("train",))
-    fewer = context.recommender("popular", train.filter(pl.col("item_id") != "ml:1"))
-    assert fewer is not context.recommender("popular")
-    runs = [context.visits("random", shown, agents=5) for shown in ("popular", fewer)]
-    assert runs[0].folder != runs[1].folder
-    # The order of the rows is no other data.
-    assert context.recommender("popular", train.reverse()) is context.recommender("popular", train)
 
 
 def test_cells_are_computed_once_per_key(context: ExperimentContext) -> None:

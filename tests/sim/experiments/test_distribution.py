@@ -12,13 +12,15 @@ from sim.experiments._distribution import (
     correlation,
     distribution,
     likeness_of,
-    resampled_likeness,
+    low_share_of,
 )
 
 
 def test_equal_ratings_of_everybody_have_likeness_one() -> None:
     target = np.array([0.0, 0.25, 0.25, 0.25, 0.25])
-    likeness, low = resampled_likeness(np.tile(target * 8, (12, 1)), target, 2)
+    counts = np.tile(target * 8, (12, 1))
+    likeness = likeness_of(counts, np.tile(target, (12, 1)))
+    low = low_share_of(counts, 2)
     assert (likeness.low, likeness.value, likeness.high) == (1.0, 1.0, 1.0)
     assert (low.low, low.value, low.high) == (0.25, 0.25, 0.25)
 
@@ -26,9 +28,9 @@ def test_equal_ratings_of_everybody_have_likeness_one() -> None:
 def test_pooled_ratings_weigh_people_by_their_ratings() -> None:
     # Three ratings of 1 and one of 5: shares 3/4 and 1/4 against all fives.
     counts = np.array([[3.0, 0, 0, 0, 0], [0, 0, 0, 0, 1.0]])
-    likeness, low = resampled_likeness(counts, np.array([0, 0, 0, 0, 1.0]), 2)
+    likeness = likeness_of(counts, np.array([[0, 0, 0, 0, 1.0]] * 2))
     assert likeness.value == pytest.approx(0.25)
-    assert low.value == pytest.approx(0.75)
+    assert low_share_of(counts, 2).value == pytest.approx(0.75)
 
 
 def test_correlation_is_none_where_nothing_varies() -> None:

@@ -11,19 +11,16 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.errors import ConfigError
+from pipelines.study import Row, Study, TooFew, write_report
 from sim import Release
 from sim.experiments import (
     CODE_VERSION,
     EXPERIMENTS,
     ExperimentContext,
-    Row,
-    Study,
-    TooFew,
     chosen_names,
     open_experiment,
     paper_rows,
     run_experiments,
-    write_report,
 )
 from sim.experiments.cli import experiment as app
 from sim.experiments.testing import fresh

@@ -10,8 +10,9 @@ import pytest
 
 from pipelines.contracts import CONTRACTS
 from pipelines.store import Store
+from pipelines.study import TooFew
 from sim import open_release
-from sim.experiments import ExperimentContext, TooFew
+from sim.experiments import ExperimentContext
 from sim.experiments._comments import comments_of, real_comments
 from sim.experiments._reviews import item_texts, reviews
 from sim.experiments.testing import fresh

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sim.experiments import ExperimentContext, TooFew
+from pipelines.study import TooFew
+from sim.experiments import ExperimentContext
 from sim.experiments._thumbnails import (
     blue_tinted,
     captions_by_condition,
