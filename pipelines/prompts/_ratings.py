@@ -85,7 +85,7 @@ _LIST_TEMPLATES = (
 _LEDGER_TEMPLATES = ("rating_ledger_system", "rating_explain")
 _PLAIN_TEMPLATES = ("rating_plain_person", "rating_plain_item", "rating_plain_question")
 _CLOSED_TEMPLATES = (
-    *("rating_closed_person", "rating_like_question"),
+    *("rating_closed_person", "rating_closed_past", "rating_like_question"),
     *("rating_compare_items", "rating_compare_question"),
 )
 Layout = Literal["letter", "plain", "ledger"]
@@ -219,8 +219,8 @@ def rating_options(
 def person_block(persona: Row, past: Sequence[Past], style: PromptStyle) -> str:
     """The persona and what it rated before, oldest first.
 
-    Past ratings are shown as answers of the scale in use (the nearest, a tie goes up); beside a
-    question with two answers as lists of what was liked and what was not.
+    Past ratings are shown as answers of the scale in use (the nearest, a tie goes up). Beside a
+    question with two answers they stand in the question itself.
     """
     given = [float(rescale(one.rating, one.scale, style.scale)) for one in past]
     ratings = [style.scale.text_of(rating) for rating in given]
@@ -241,9 +241,6 @@ def person_block(persona: Row, past: Sequence[Past], style: PromptStyle) -> str:
         return render_template(
             "rating_closed_person",
             facts=named,
-            past=_opinions(past, style),
-            who=pronouns.subject,
-            words=style.subject,
         )
     if style.layout == "plain":
         texts = style.scale.texts
@@ -269,12 +266,22 @@ def opinion_of(rating: float, scale: RatingScale) -> str:
     return next(opinion for opinion, least in _OPINIONS if share >= least)
 
 
-def _opinions(past: Sequence[Past], style: PromptStyle) -> list[tuple[str, list[str]]]:
-    """Titles by opinion, oldest first."""
-    by_opinion: dict[str, list[str]] = {opinion: [] for opinion, _ in _OPINIONS}
-    for one in past:
-        by_opinion[opinion_of(one.rating, one.scale)].append(style.subject.title(one.item))
-    return [(opinion, titles) for opinion, titles in by_opinion.items() if titles]
+def _opinions(persona: Row, past: Sequence[Past], style: PromptStyle) -> str:
+    """Past ratings in sentences, a line; empty without any.
+
+    Right before the question: further ahead, a small model does not tell what was liked from what
+    was not.
+    """
+    if not past:
+        return ""
+    titles: dict[str, list[str]] = {opinion: [] for opinion, _ in _OPINIONS}
+    for rated in past:
+        titles[opinion_of(rated.rating, rated.scale)].append(style.subject.name(rated.item))
+    return render_template(
+        "rating_closed_past",
+        opinions={opinion: names for opinion, names in titles.items() if names},
+        pronouns=pronouns_of(persona),
+    )
 
 
 def item_block(
@@ -345,11 +352,14 @@ def rating_messages(
     viewing
         Ordinal of this meeting of persona and item (1 is the first).
     person
-        Result of :func:`person_block` for persona and past, to save making it again.
+        Result of :func:`person_block` for persona and past, to save making it again. Questions with
+        two answers need `past` too.
     """
     if style.layout == "ledger":
         return _ledger(persona, item, style, past, mean, person)
     ask = _question(gender_of(persona), viewing, style)
+    if style.question != "scale":
+        ask = f"{_opinions(persona, past, style)} {ask}".strip()
     return _conversation(persona, item, style, past, mean, person, ask)
 
 
@@ -374,6 +384,8 @@ def explain_messages(
         high=style.scale.texts[-1],
         sentences="one or two short sentences",
     )
+    if style.question != "scale":
+        ask = f"{_opinions(persona, past, style)} {ask}".strip()
     system = _system(style, "Reply with the reason, nothing else.")
     text = f"{_person(persona, past, style, person)}\n\n{_item(item, style, None)}\n\n{ask}"
     return _with_system(system, [Message("user", text)], style)

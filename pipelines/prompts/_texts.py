@@ -197,8 +197,12 @@ class Subject:
     def title(self, row: Row) -> str:
         """The item in one line, for lists."""
         parts = [text for text in (f.text(row) for f in self.short) if text]
-        name = one_line(str(row.get("title") or "")) or f"a {self.item}"
+        name = self.name(row)
         return f"{name} ({'; '.join(parts)})" if parts else name
+
+    def name(self, row: Row) -> str:
+        """The item's title alone."""
+        return one_line(str(row.get("title") or "")) or f"a {self.item}"
 
     def lines(self, row: Row, words: int | None = None) -> list[tuple[str, str]]:
         """Labels and values; `words` is how much of the plot is shown (None: all)."""

@@ -152,9 +152,9 @@ class PairPrompts:
     ) -> tuple[Message, ...]:
         """The prompt of a pair; with a rating the one that asks for its reason."""
         about, style = self._about(person), self._style
+        past = about.shown[len(about.shown) - cut.past :]
         text = about.texts.get(cut.past)
         if text is None:
-            past = about.shown[len(about.shown) - cut.past :]
             text = about.texts[cut.past] = person_block(about.row, past, style)
         if self.against is None or rating is not None:
             block = self._block(item, cut.words)
@@ -163,8 +163,10 @@ class PairPrompts:
         met = self.viewings.get((person, item))
         viewing = 1 + (about.times[self._ids[item]] if met is None else met)
         if rating is None:
-            return rating_messages(about.row, block, style, viewing=viewing, person=text)
-        return explain_messages(about.row, block, rating, style, viewing=viewing, person=text)
+            return rating_messages(about.row, block, style, past=past, viewing=viewing, person=text)
+        return explain_messages(
+            about.row, block, rating, style, past=past, viewing=viewing, person=text
+        )
 
     def note(self, person: int, item: int, cut: Cut) -> str | None:
         """Note on parts that the prompt leaves out, or None."""

@@ -81,7 +81,7 @@ def test_whose_answers_about_anchors_differ_is_rated_by_the_distance_to_their_me
     assert (expected[:, 1] > expected[:, 0] + 2).all()
 
 
-def test_past_ratings_are_lists_of_what_was_liked_and_what_was_not():
+def test_past_ratings_stand_in_words_right_before_the_question():
     seen = []
 
     def rule(request):
@@ -95,7 +95,7 @@ def test_past_ratings_are_lists_of_what_was_liked_and_what_was_not():
     stats = items.select("item_id", train_mean_rating=pl.lit(4.0), train_ratings=pl.lit(9))
     rater = LLMRater(ScriptedEngine(rule), SCALES["1-10"], question="like", item_stats=stats)
     rater.rate(PERSONAS[:1], items, histories, pairs=np.array([[0, 2]]))
-    assert "Films that she liked:\nOne\n\nFilms that she disliked:\nTwo\n" in seen[0]
+    assert "New\n\nShe liked One. She disliked Two. Will she like this film?" in seen[0]
     assert not any(digit in seen[0] for digit in "0123456789")
 
 
