@@ -173,7 +173,9 @@ def page(name: str, **where: Callable[[Row], bool]) -> dict[str, Any]:
     texts = packaged_yaml("sim.experiments", "pages.yaml")[name]
     plots = {}
     for plot, values in texts.get("plots", {}).items():
-        named = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        named: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in values.items()
+        }
         if plot in where:
             named["where"] = where[plot]
         plots[plot] = Plot(**named)

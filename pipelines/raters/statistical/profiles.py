@@ -333,7 +333,8 @@ class HumanRows:
         """Mask of this share of each user's ratings, the earliest, of shape (ratings,)."""
         count = np.bincount(self.user, minlength=len(self.users))
         first = np.cumsum(count) - count
-        return np.arange(len(self)) - first[self.user] < np.ceil(share * count[self.user])
+        place = np.arange(len(self)) - first[self.user]
+        return np.asarray(place < np.ceil(share * count[self.user]))
 
 
 def source_scale(interactions: pl.DataFrame | pl.LazyFrame) -> RatingScale:

@@ -588,8 +588,9 @@ def packaged_prior() -> Prior:
     """Aggregates fitted on ml-latest-small (``benchmarks/raters/package_prior.py``)."""
     text = files("pipelines.raters.statistical").joinpath("data/taste_prior.json").read_text()
     content = json.loads(text)
-    for name, kind in {"genres": tuple, "statements": tuple, "covariance": np.array}.items():
-        content[name] = kind(content[name])
+    for name in ("genres", "statements"):
+        content[name] = tuple(content[name])
+    content["covariance"] = np.array(content["covariance"])
     return Prior(**content)
 
 

@@ -153,7 +153,7 @@ def classify_response(
     words = quote(_message(body, raw))
     detail = f"HTTP {code}: {words}" if words else f"HTTP {code}"
     names = ("code", "type", "innererror") if isinstance(fault, dict) else ()
-    codes = " ".join(str(fault.get(name, "")) for name in names).lower()
+    codes = " ".join(str(fault.get(name, "")) for name in names if fault).lower()
     if code < 500 and any(word in codes for word in _FILTERED):
         return Failure("refused", detail)
     no_credit = code == 429 and any(word in codes for word in _NO_CREDIT)
@@ -222,7 +222,8 @@ def refused_field(failure: Failure, body: Mapping[str, Any]) -> str | None:
 # Requests ------------------------------------------------------------------------------------
 
 
-class _Call(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Call:
     """A request: its address, body (None: GET), and completions (count; 0: a page without any).
 
     ``bound`` is the most that it can use. ``probe``: tried less often, and the server may not have

@@ -50,9 +50,20 @@ class Usage:
         >>> [(u.prompt, u.completion, u.cached) for u in Usage(11, 2, 5).split(2)]
         [(6, 1, 3), (5, 1, 2)]
         """
-        totals = (self.prompt, self.completion, self.cached)
-        shares = ([t // count + (n < t % count) for t in totals] for n in range(count))
-        return [Usage(*share, self.seconds, self.served_by) for share in shares]
+
+        def share(total: int, number: int) -> int:
+            return total // count + (number < total % count)
+
+        return [
+            Usage(
+                share(self.prompt, n),
+                share(self.completion, n),
+                share(self.cached, n),
+                self.seconds,
+                self.served_by,
+            )
+            for n in range(count)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
