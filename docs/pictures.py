@@ -171,7 +171,6 @@ def dialogue() -> str:
         world, lifetimes, open_agent("linear", settings=settings),
         configured_customer("statistical", settings), max_questions=6, probes=(1,),
     )  # fmt: skip
-    assert played.turns is not None
     ends = played.episodes.filter(pl.col("status") == "ok").sort(
         "questions", "seed", descending=[True, False]
     )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,17 +23,21 @@ __all__ = ["U64", "combine", "hash_ids", "hash_text", "uniform"]
 
 U64: TypeAlias = npt.NDArray[np.uint64]
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_FIRST = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND = np.uint64(0x94D049BB133111EB)
+_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_MASK = 2**64 - 1
 
 
-def _finalise(value: U64) -> U64:
-    with np.errstate(over="ignore"):
-        value = value + _GOLDEN
-        value = (value ^ (value >> np.uint64(30))) * _FIRST
-        value = (value ^ (value >> np.uint64(27))) * _SECOND
-        return value ^ (value >> np.uint64(31))
+def _finalise(value: Any) -> Any:
+    """Mix an array, or a number: of numbers Python's are faster, as NumPy's calls cost more."""
+    if isinstance(value, int) or value.ndim == 0:
+        number = (int(value) + _GOLDEN) & _MASK
+        number = ((number ^ (number >> 30)) * _FIRST) & _MASK
+        number = ((number ^ (number >> 27)) * _SECOND) & _MASK
+        return number ^ (number >> 31)
+    value = value + _GOLDEN
+    value = (value ^ (value >> 30)) * _FIRST
+    value = (value ^ (value >> 27)) * _SECOND
+    return value ^ (value >> 31)
 
 
 def combine(*keys: int | npt.ArrayLike) -> U64:
@@ -42,10 +46,11 @@ def combine(*keys: int | npt.ArrayLike) -> U64:
     Keys are integers from 0 to 2^64 - 1, or arrays of them. The result is an array of uint64
     (0-dimensional if every key is a number).
     """
-    state = np.zeros((), dtype=np.uint64)
+    state: Any = 0
     for key in keys:
-        state = _finalise(state ^ _finalise(np.asarray(key).astype(np.uint64)))
-    return state
+        value = key if isinstance(key, int) else np.asarray(key).astype(np.uint64)
+        state = _finalise(state ^ _finalise(value))
+    return np.asarray(state, np.uint64)
 
 
 def uniform(*keys: int | npt.ArrayLike) -> npt.NDArray[np.float64]:

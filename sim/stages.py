@@ -437,7 +437,7 @@ def dialogues_stage(
 
     @contextmanager
     def dialogues(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build]:
-        """Play suites of dialogues; lifetimes cached in the home are not played again."""
+        """Play suites of dialogues."""
         store = inputs.context.store
         stored = store.release(f"{release_name(settings, 'products')}@latest")
 
@@ -476,7 +476,6 @@ def dialogues_stage(
 
         identity = {**config, "dialogue": settings.dialogue.model_dump(mode="json")}
         versions = {stored.name: stored.version}
-        # Lifetimes are kept one by one, under all that decides them.
         yield Build(datasets, make, DIALOGUES_VERSION, identity, versions, reusable=False)
 
     return Stage(

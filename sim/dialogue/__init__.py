@@ -30,7 +30,7 @@ from sim.dialogue._protocol import (
     Sale,
     Turn,
 )
-from sim.dialogue._run import BLOCK, Played, play
+from sim.dialogue._run import Played, play
 from sim.dialogue._sessions import MAX_FACETS, Rules, Session
 from sim.dialogue._world import SPLITS, ChoiceSet, DialogueWorld, Facet
 from sim.dialogue.agents import AGENTS, agent, open_agent
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AGENTS",
-    "BLOCK",
     "CELLS",
     "CONFIDENCES",
     "CUSTOMERS",

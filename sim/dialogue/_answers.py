@@ -13,22 +13,16 @@ import numpy as np
 
 from pipelines.errors import ConfigError
 from sim.dialogue._protocol import UNMATCHED, Turn
-from sim.dialogue._world import ChoiceSet, Floats, Ints
-
-
-def answer_columns(shelf: ChoiceSet) -> Ints:
-    """First column of each facet and the number of columns at the end, of shape (facets + 1,)."""
-    return np.concatenate([[0], np.cumsum(shelf.widths + 1)])
+from sim.dialogue._world import ChoiceSet, Floats
 
 
 def columns_of(shelf: ChoiceSet, turns: Sequence[Turn]) -> list[int]:
     """Distinct columns of the answers in a dialogue; none of an answer without a facet or value."""
-    first = (shelf.starts + np.arange(len(shelf.facets))).tolist()
     columns = []
     for answer in (turn.answer for turn in turns):
         if answer.facet >= 0 and answer.value != UNMATCHED:
             value = answer.value if answer.value >= 0 else shelf.widths[answer.facet]
-            columns.append(first[answer.facet] + int(value))
+            columns.append(int(shelf.answer_starts[answer.facet] + value))
     return list(dict.fromkeys(columns))
 
 
@@ -71,7 +65,7 @@ class AnswerModel:
         ``y`` are scores of shape (people, products); a value without a score has probability 0.
         """
         means = value_means(shelf, y)
-        first = answer_columns(shelf)
+        first = shelf.answer_starts
         shares = np.zeros((len(y), int(first[-1])), np.float32)
         for n, (start, width) in enumerate(zip(shelf.starts, shelf.widths, strict=True)):
             m = means[:, start : start + width].astype(np.float64)

@@ -13,7 +13,7 @@ import numpy as np
 
 from pipelines.errors import ConfigError
 from pipelines.seeding import uniform
-from sim.dialogue._answers import AnswerModel, answer_columns
+from sim.dialogue._answers import AnswerModel
 from sim.dialogue._feedback import TONES, stars_of, tone_of, tone_of_text
 from sim.dialogue._protocol import REGRET_LEVELS, Outcome
 from sim.dialogue._world import ChoiceSet, DialogueWorld, Floats, Ints
@@ -53,7 +53,7 @@ class SetBelief:
     @classmethod
     def of(cls, shelf: ChoiceSet, y: Floats, model: AnswerModel) -> SetBelief:
         """Tables for these scores under an answer model."""
-        return cls(y, model.probabilities(shelf, y), answer_columns(shelf))
+        return cls(y, model.probabilities(shelf, y), shelf.answer_starts)
 
     @property
     def facets(self) -> int:

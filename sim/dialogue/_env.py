@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
@@ -11,7 +12,6 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
-from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
@@ -41,62 +41,6 @@ ACTIONS = MAX_FACETS + MAX_PRODUCTS
 def _shared(release: Release, home: Path) -> DialogueWorld:  # noqa: ARG001
     """The latest world; as with `World.open`, environments and forked workers share it."""
     return DialogueWorld.open(release)
-
-
-class DialogueViews:
-    """Spaces, observations and steps that the single and the vector form share."""
-
-    #: Choice sets and customers; can be shared with other environments.
-    world: DialogueWorld
-    #: Setting, cell, episodes, feedback and limits.
-    rules: Rules
-    sessions: list[Session]
-
-    def _open(
-        self,
-        release: Release | Path | str,
-        home: Path | str | None,
-        world: DialogueWorld | None,
-        customer: str | Customer,
-        rules: Rules,
-    ) -> None:
-        if world is None:
-            if not isinstance(release, Release):
-                release = open_release(release, home=home)
-            world = _shared(release, release.home)
-        self.world, self._customer = opened(world, customer)
-        self.rules, self.sessions = rules, []
-
-    def _space(self) -> spaces.Dict:
-        count = MAX_PRODUCTS * MAX_FACETS
-        return spaces.Dict(
-            {
-                "answers": spaces.Box(NOT_ASKED, 5, (MAX_FACETS,), np.int8),
-                "feedback": spaces.Box(-1, 100, (1,), np.float32),
-                "products": spaces.Box(-2, 5, (count,), np.int8),
-                "turns_left": spaces.Box(0, self.rules.max_questions, (1,), np.int64),
-            }
-        )
-
-    def _begin(self, lifetime: int) -> tuple[Session, dict[str, Any]]:
-        """A lifetime and the info of its reset."""
-        session = Session(self.world, self._customer, self.rules, lifetime)
-        return session, {"lifetime": lifetime, "category": session.episode.shelf.name}
-
-    def _observed(self, session: Session) -> Observation:
-        return {
-            "answers": session.answers,
-            "feedback": np.array([session.feedback], np.float32),
-            "products": session.products.ravel(),
-            "turns_left": np.array([session.dialogue.questions_left], np.int64),
-        }
-
-    def _advance(self, actions: Sequence[int]) -> list[tuple[float, dict[str, Any]]]:
-        """Reward and info of one action in every lifetime."""
-        steps = [_Step(*pair) for pair in zip(self.sessions, actions, strict=True)]
-        active = [step for step in steps if step.status != "wasted"]
-        advance([step.session for step in active], [step.action for step in active])
-        return [step.result(self.rules.question_cost) for step in steps]
 
 
 class _Step:
@@ -140,7 +84,7 @@ class _Step:
         return float((score - episode.best) / 100), info
 
 
-class DialogueEnv(DialogueViews, gymnasium.Env[Observation, Any]):
+class DialogueEnv(gymnasium.Env[Observation, Any]):
     """Question a customer and sell one product of a choice set; then, perhaps, the next one.
 
     Registered as `Understudy/Dialogue-v0`; the vector form is `DialogueVectorEnv`.
@@ -230,9 +174,23 @@ class DialogueEnv(DialogueViews, gymnasium.Env[Observation, Any]):
         **unknown: Any,
     ) -> None:
         check_arguments(type(self), unknown)
-        rules = Rules(setting, cell, episodes, feedback, max_questions, question_cost)
-        self._open(release, home, world, customer, rules)
-        self.observation_space = self._space()
+        #: Setting, cell, episodes, feedback and limits.
+        self.rules = Rules(setting, cell, episodes, feedback, max_questions, question_cost)
+        if world is None:
+            if not isinstance(release, Release):
+                release = open_release(release, home=home)
+            world = _shared(release, release.home)
+        #: Choice sets and customers; can be shared with other environments.
+        self.world, self._customer = opened(world, customer)
+        self.session: Session | None = None
+        self.observation_space = spaces.Dict(
+            {
+                "answers": spaces.Box(NOT_ASKED, 5, (MAX_FACETS,), np.int8),
+                "feedback": spaces.Box(-1, 100, (1,), np.float32),
+                "products": spaces.Box(-2, 5, (MAX_PRODUCTS * MAX_FACETS,), np.int8),
+                "turns_left": spaces.Box(0, max_questions, (1,), np.int64),
+            }
+        )
         self.action_space = spaces.Discrete(ACTIONS)
         self.render_mode = supported_render_mode(self, render_mode)
         self._frame = ""
@@ -248,13 +206,13 @@ class DialogueEnv(DialogueViews, gymnasium.Env[Observation, Any]):
         given = dict(options or {})
         check_keys(given, ("lifetime",))
         super().reset(seed=seed)
-        lifetime = given.get("lifetime")
-        number = draw_lifetime(self.np_random) if lifetime is None else int(lifetime)
-        session, info = self._begin(number)
-        self.sessions = [session]
+        number = given.get("lifetime")
+        number = int(self.np_random.integers(2**62)) if number is None else int(number)
+        self.session = session = Session(self.world, self._customer, self.rules, number)
         shelf = session.episode.shelf
         self._frame = f"{shelf.name}: {len(shelf)} products, {len(shelf.facets)} facets"
-        return self._observed(session), info | {"action_mask": session.allowed.astype(np.int8)}
+        info = {"lifetime": number, "category": shelf.name, "action_mask": _mask(session)}
+        return _observed(session), info
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Ask about a facet, or recommend a product.
@@ -280,19 +238,18 @@ class DialogueEnv(DialogueViews, gymnasium.Env[Observation, Any]):
                 where=type(self).__name__,
                 hint=f"a whole number from 0 to {ACTIONS - 1}",
             )
-        if not self.sessions or self.sessions[0].over:
+        if self.session is None or self.session.over:
             raise ConfigError("call reset() before step()", where=type(self).__name__)
-        [(reward, info)] = self._advance([int(action)])
-        session = self.sessions[0]
+        [(reward, info)] = _steps([self.session], [int(action)], self.rules.question_cost)
         if self.render_mode == "ansi":
             self._frame = self._line(int(action), info)
-        info = {name: _plain(value) for name, value in info.items()}
-        info["action_mask"] = session.allowed.astype(np.int8)
-        return self._observed(session), reward, session.over, False, info
+        info = {k: v.item() if isinstance(v, np.generic) else v for k, v in info.items()}
+        return _observed(self.session), reward, self.session.over, False, info
 
     def action_masks(self) -> npt.NDArray[np.bool_]:
         """Actions that make sense now, of shape (80,); for ``sb3_contrib.MaskablePPO``."""
-        return self.sessions[0].allowed
+        assert self.session is not None, "call reset() before action_masks()"
+        return self.session.allowed
 
     def render(self) -> str | None:
         """The last step (or, after a reset, the category) as text; ``None`` without a mode."""
@@ -307,18 +264,34 @@ class DialogueEnv(DialogueViews, gymnasium.Env[Observation, Any]):
         return str(status)
 
 
-def draw_lifetime(generator: np.random.Generator) -> int:
-    """Seed of a lifetime, drawn from an environment's generator."""
-    return int(generator.integers(2**62))
+def _observed(session: Session) -> Observation:
+    return {
+        "answers": session.answers,
+        "feedback": np.array([session.feedback], np.float32),
+        "products": session.products.ravel(),
+        "turns_left": np.array([session.dialogue.questions_left], np.int64),
+    }
 
 
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+def _mask(session: Session) -> npt.NDArray[np.int8]:
+    return session.allowed.astype(np.int8)
 
 
-class DialogueVectorEnv(
-    DialogueViews, VectorEnv[Observation, npt.NDArray[np.int64], npt.NDArray[Any]]
-):
+def _steps(
+    sessions: Sequence[Session], actions: Sequence[int], question_cost: float
+) -> list[tuple[float, dict[str, Any]]]:
+    """Reward and info of one action in each of some lifetimes; customers answer in batches."""
+    steps = [_Step(*pair) for pair in zip(sessions, actions, strict=True)]
+    active = [step for step in steps if step.status != "wasted"]
+    advance([step.session for step in active], [step.action for step in active])
+    results = [step.result(question_cost) for step in steps]
+    return [
+        (reward, info | {"action_mask": _mask(session)})
+        for session, (reward, info) in zip(sessions, results, strict=True)
+    ]
+
+
+class DialogueVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], npt.NDArray[Any]]):
     """Many independent :class:`DialogueEnv`, stepped together without a loop over customers.
 
     Spaces, rewards, episode ends and arguments are those of :class:`DialogueEnv`, with a leading
@@ -337,30 +310,20 @@ class DialogueVectorEnv(
         num_envs: int = 1,
         release: Release | Path | str = "products@latest",
         *,
-        home: Path | str | None = None,
-        world: DialogueWorld | None = None,
-        customer: str | Customer = "statistical",
-        setting: Setting = "customer",
-        cell: Cell = "unseen/seen",
-        episodes: int = 1,
-        feedback: Feedback = "stars",
-        max_questions: int = MAX_QUESTIONS,
-        question_cost: float = 0.0,
         render_mode: str | None = None,
-        **unknown: Any,
+        **options: Any,
     ) -> None:
-        check_arguments(type(self), unknown)
         self.render_mode = supported_render_mode(self, render_mode)
         if num_envs < 1:
             raise ConfigError(f"num_envs is {num_envs}", where="environment", hint="at least 1")
-        rules = Rules(setting, cell, episodes, feedback, max_questions, question_cost)
-        self._open(release, home, world, customer, rules)
-        self.num_envs = num_envs
-        self.single_observation_space = self._space()
-        self.single_action_space = spaces.Discrete(ACTIONS)
+        single = DialogueEnv(release, **options)
+        # The copies share the world and the customer.
+        self.envs = [copy(single) for _ in range(num_envs)]
+        self.world, self.rules, self.num_envs = single.world, single.rules, num_envs
+        self.single_observation_space = single.observation_space
+        self.single_action_space = single.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._generators: list[np.random.Generator] = []
 
     def reset(
         self,
@@ -376,27 +339,22 @@ class DialogueVectorEnv(
         """
         given = dict(options or {})
         check_keys(given, ("lifetime",))
-        seeds = seeds_of(seed, self.num_envs)
-        fresh = not self._generators
-        self._generators = [
-            seeding.np_random(env_seed)[0] if fresh or env_seed is not None else self._generators[n]
-            for n, env_seed in enumerate(seeds)
-        ]
-        self._np_random = self._generators[0]
         lifetimes = given.get("lifetime")
-        if lifetimes is None:
-            lifetimes = [draw_lifetime(generator) for generator in self._generators]
-        elif np.shape(lifetimes) != (self.num_envs,):
+        lifetimes = [None] * self.num_envs if lifetimes is None else lifetimes
+        if np.shape(lifetimes) != (self.num_envs,):
             raise ConfigError(
                 f"lifetimes of shape {np.shape(lifetimes)}",
                 where="reset(options=…)",
                 hint=f"seeds of shape {(self.num_envs,)}",
             )
-        begun = [self._begin(int(number)) for number in lifetimes]
-        self.sessions = [session for session, _ in begun]
-        infos = self._infos([info for _, info in begun])
-        infos |= self._infos([{"action_mask": mask} for mask in self._masks()])
-        return self._batch(), infos
+        begun = [
+            env.reset(seed=env_seed, options={"lifetime": lifetime})
+            for env, env_seed, lifetime in zip(
+                self.envs, seeds_of(seed, self.num_envs), lifetimes, strict=True
+            )
+        ]
+        self._np_random = self.envs[0].np_random
+        return _stacked([row for row, _ in begun]), self._infos([info for _, info in begun])
 
     def step(
         self, actions: npt.ArrayLike
@@ -409,7 +367,8 @@ class DialogueVectorEnv(
     ]:
         """One action in every environment; infos as of :meth:`DialogueEnv.step`, with masks."""
         given = np.asarray(actions)
-        if not self._generators:
+        sessions = [env.session for env in self.envs if env.session is not None]
+        if not sessions:
             raise ConfigError("call reset() before step()", where=type(self).__name__)
         if given.shape != (self.num_envs,) or not np.issubdtype(given.dtype, np.integer):
             raise ConfigError(
@@ -424,34 +383,23 @@ class DialogueVectorEnv(
                 where=f"{type(self).__name__}.step",
                 hint=f"an integer from 0 to {ACTIONS - 1}",
             )
-        results = self._advance(given.tolist())
-        over = np.array([session.over for session in self.sessions])
+        results = _steps(sessions, given.tolist(), self.rules.question_cost)
+        over = np.array([session.over for session in sessions])
+        rows = [_observed(session) for session in sessions]
         infos = self._infos([info for _, info in results], _STEP)
-        infos |= self._infos([{"action_mask": mask} for mask in self._masks()])
-        observations = self._batch()
         if over.any():
             infos["final_info"], infos["_final_info"] = dict(infos), over
-            infos["final_obs"], infos["_final_obs"] = observations, over
-            fresh: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+            infos["final_obs"], infos["_final_obs"] = _stacked(rows), over
+            fresh = [{"action_mask": info["action_mask"]} for _, info in results]
             for n in np.flatnonzero(over).tolist():
-                lifetime = draw_lifetime(self._generators[n])
-                self.sessions[n], fresh[n] = self._begin(lifetime)
+                rows[n], fresh[n] = self.envs[n].reset()
             infos |= self._infos(fresh)
-            infos |= self._infos([{"action_mask": mask} for mask in self._masks()])
-            observations = self._batch()
         rewards = np.array([reward for reward, _ in results])
-        return observations, rewards, over, np.zeros(self.num_envs, np.bool_), infos
+        return _stacked(rows), rewards, over, np.zeros(self.num_envs, np.bool_), infos
 
     def action_masks(self) -> npt.NDArray[np.bool_]:
         """Actions that make sense now, of shape (num_envs, 80)."""
-        return np.stack([session.allowed for session in self.sessions])
-
-    def _masks(self) -> npt.NDArray[np.int8]:
-        return self.action_masks().astype(np.int8)
-
-    def _batch(self) -> Observation:
-        rows = [self._observed(session) for session in self.sessions]
-        return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+        return np.stack([env.action_masks() for env in self.envs])
 
     def _infos(self, rows: Sequence[dict[str, Any]], always: Sequence[str] = ()) -> dict[str, Any]:
         """Infos by name, each with the mask of the environments that have it."""
@@ -463,6 +411,10 @@ class DialogueVectorEnv(
             infos[name] = np.array(values, dtype=object if words else None)
             infos[f"_{name}"] = np.array([name in row for row in rows])
         return infos
+
+
+def _stacked(rows: Sequence[Observation]) -> Observation:
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
 
 #: Values of infos where an environment has none; of the others there is always one, or it is None.

@@ -127,25 +127,17 @@ class Lifetimes:
 
 
 def product_order(
-    world: DialogueWorld, seeds: Ints, episode: int, sets: Ints, *, orders: int | None = ORDERS
+    world: DialogueWorld, seed: int, episode: int, number: int, *, orders: int | None = ORDERS
 ) -> Ints:
-    """Product at each number of a dialogue, -1 beyond its end; of shape (n, largest set).
+    """Product of a choice set at each number of a dialogue, of shape (products,).
 
     Each choice set has `orders` orders, of which a dialogue has one by hash; None: any order.
     """
-    width = np.arange(int(world.sizes.max()))
-    hashes = world.set_hashes[sets]
-    if orders is None:
-        drawn = (seeds[:, None], _ORDER, episode)
-    else:
-        share = uniform(seeds, _ORDER, episode, hashes)
-        drawn = ((share * orders).astype(np.int64)[:, None], _ORDER, 0)
-    keys = uniform(*drawn, hashes[:, None], width)
-    beyond = width >= world.sizes[sets][:, None]
-    keys[beyond] = 2.0
-    order = np.argsort(keys, axis=1).astype(np.int64)
-    order[beyond] = -1  # they sort behind all others, so that the places beyond are the same
-    return order
+    category, width = world.set_hashes[number], np.arange(len(world.sets[number]))
+    if orders is not None:
+        # Lifetimes and episodes share the orders.
+        seed, episode = int(uniform(seed, _ORDER, episode, category) * orders), 0
+    return np.argsort(uniform(seed, _ORDER, episode, category, width)).astype(np.int64)
 
 
 #: Pairs of a lifetime as two arrays of shape (episodes,); None if it lacks some.

@@ -16,7 +16,7 @@ import polars as pl
 
 from pipelines.errors import ConfigError
 from pipelines.hints import nearest
-from sim.dialogue._answers import AnswerModel, answer_columns, value_means
+from sim.dialogue._answers import AnswerModel, value_means
 from sim.dialogue._protocol import CONFIDENCES, REGRET_LEVELS, STATED
 from sim.dialogue._world import ChoiceSet, DialogueWorld, Ints
 from sim.metrics import RESAMPLES, Figure, paired_permutation, user_weights
@@ -243,7 +243,7 @@ def agreement(
             scored = ~np.isnan(shelf.y).any(axis=1)
             likeliest = AnswerModel(tau=0.0).probabilities(shelf, shelf.y[scored])
             place = np.where(value >= 0, value, shelf.widths[facet])
-            column = answer_columns(shelf)[facet] + place
+            column = shelf.answer_starts[facet] + place
             who, back = _personas(world, rows)
             person = (np.cumsum(scored) - 1)[who][back]
             agrees: Doubles = likeliest[person, column].astype(np.float64)

@@ -13,7 +13,7 @@ from pipelines.errors import AnswerError, ConfigError, ReleaseError
 from pipelines.hints import nearest
 from sim._release import Release, open_release
 from sim.dialogue._feedback import tone_of
-from sim.dialogue._lifetimes import CELLS, SETTINGS, Cell, Lifetimes, Setting, product_order
+from sim.dialogue._lifetimes import CELLS, SETTINGS, Cell, Lifetimes, Setting
 from sim.dialogue._protocol import (
     FEEDBACK,
     MAX_QUESTIONS,
@@ -208,11 +208,11 @@ class Session:
                 self.episode = self._begin(len(self.ended))
 
     def _begin(self, number: int) -> Episode:
-        life = self._lifetime
         # A policy could remember a few orders.
-        orders = product_order(self.world, life.seeds, number, life.sets[:, number], orders=None)
         limit = self.rules.max_questions
-        return Episode.begin(self.world, life, 0, number, orders[0], max_questions=limit)
+        return Episode.begin(
+            self.world, self._lifetime, 0, number, orders=None, max_questions=limit
+        )
 
 
 def advance(sessions: Sequence[Session], actions: Sequence[Action]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from sim._scheduler import run_all
 from sim.dialogue._feedback import stars_of
-from sim.dialogue._lifetimes import Lifetimes
+from sim.dialogue._lifetimes import ORDERS, Lifetimes, product_order
 from sim.dialogue._protocol import (
     FAILED,
     OK,
@@ -29,7 +29,7 @@ from sim.dialogue._protocol import (
     Sale,
     Turn,
 )
-from sim.dialogue._world import ChoiceSet, DialogueWorld, Floats, Ints
+from sim.dialogue._world import ChoiceSet, DialogueWorld, Floats
 
 T = TypeVar("T")
 
@@ -63,17 +63,21 @@ class Episode:
         lifetimes: Lifetimes,
         row: int,
         number: int,
-        order: Ints,
+        *,
+        orders: int | None = ORDERS,
         **options: Any,
     ) -> Episode:
-        """Begin an episode of a lifetime; options are fields of :class:`Dialogue`."""
+        """Begin an episode of a lifetime; options are fields of :class:`Dialogue`.
+
+        ``orders``: as of :func:`product_order`.
+        """
         chosen, persona = int(lifetimes.sets[row, number]), int(lifetimes.personas[row, number])
-        shelf = world.sets[chosen]
+        seed, shelf = int(lifetimes.seeds[row]), world.sets[chosen]
         dialogue = Dialogue(
             chosen,
             int(lifetimes.customers[row, number]),
-            order[: len(shelf)],
-            lifetime=int(lifetimes.seeds[row]),
+            product_order(world, seed, number, chosen, orders=orders),
+            lifetime=seed,
             episode=number,
             **options,
         )

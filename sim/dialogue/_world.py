@@ -83,6 +83,14 @@ class ChoiceSet:
         return np.cumsum(self.widths) - self.widths
 
     @cached_property
+    def answer_starts(self) -> Ints:
+        """First answer of each facet among all answers (its values, then *no preference*).
+
+        With the number of answers at the end, of shape (facets + 1,).
+        """
+        return np.concatenate([[0], np.cumsum(self.widths + 1)])
+
+    @cached_property
     def members(self) -> Floats:
         """1 where a product has a facet's value; of shape (products, values of all facets)."""
         members = np.zeros((len(self), int(self.widths.sum())), np.float32)
@@ -169,7 +177,7 @@ class DialogueWorld:
         scores = _scores(release["preference_scores"], people["persona_id"], items, release.ref)
         rated = ~np.isnan(scores)
         rows, scored = np.flatnonzero(rated.any(axis=1)), np.asarray(rated.any(axis=0))
-        shelves = _shelves(release, items)
+        products, vectors = _products(release, items)
         facets = _facets(release["facets"].polars(), shown)
         names = release["categories"].polars(["category_id", "name", "path"])
         titles = {row[0]: row[1:] for row in names.iter_rows()}
@@ -187,11 +195,11 @@ class DialogueWorld:
                     name=name,
                     path=path,
                     item_ids=tuple(part["item_id"].to_list()),
-                    titles=tuple(shelves.titles[n] for n in at),
-                    texts=tuple(shelves.texts[n] for n in at),
-                    price=shelves.price[at],
-                    rating=shelves.rating[at],
-                    vectors=shelves.vectors[at],
+                    titles=tuple(products["title"].gather(at)),
+                    texts=tuple(products["text"].gather(at)),
+                    price=products["price"].to_numpy()[at],
+                    rating=products["rating"].to_numpy()[at],
+                    vectors=vectors[at],
                     facets=facets.get(str(category), ()),
                     y=scores[np.ix_(rows, at)],
                     seen=part["split"][0] == "train",
@@ -243,11 +251,6 @@ class DialogueWorld:
     def persona_hashes(self) -> U64:
         """Hash of each persona's id, of shape (personas,)."""
         return hash_ids(self.persona_ids)
-
-    @cached_property
-    def sizes(self) -> Ints:
-        """Products of each set, of shape (sets,)."""
-        return np.array([len(s) for s in self.sets], np.int64)
 
     @cached_property
     def scored(self) -> npt.NDArray[np.bool_]:
@@ -376,45 +379,27 @@ def _scores(table: Table, people: pl.Series, items: pl.Series, where: str) -> Fl
     return scores
 
 
-@dataclass(frozen=True)
-class _Shelves:
-    """Products in the order of `items`: titles, texts, prices, ratings and vectors."""
-
-    titles: list[str]
-    texts: list[str]
-    price: Floats
-    rating: Floats
-    vectors: Floats
-
-
-def _shelves(release: Release, items: pl.Series) -> _Shelves:
+def _products(release: Release, items: pl.Series) -> tuple[pl.DataFrame, Floats]:
+    """Title, text, price and rating of products in the order of `items`, and their vectors."""
     columns = ("item_id", "title", "brand", "description", "features", "price", "average_rating")
-    products = (
-        pl.DataFrame({"item_id": items})
-        .join(release["products"].polars(columns), "item_id", "left", maintain_order="left")
-        .join(
-            release["item_embeddings"].polars(["item_id", "vector"]),
-            "item_id",
-            "left",
-            maintain_order="left",
-        )
-    )
+    products = pl.DataFrame({"item_id": items})
+    for table in (
+        release["products"].polars(columns),
+        release["item_embeddings"].polars(["item_id", "vector"]),
+    ):
+        products = products.join(table, "item_id", "left", maintain_order="left")
     text = pl.concat_str(
         "title", "brand", pl.col("features").list.join(". "), "description",
         separator=". ", ignore_nulls=True,
     )  # fmt: skip
-    price, rating = (
-        products[name].cast(pl.Float32).to_numpy() for name in ("price", "average_rating")
-    )
     vectors = products["vector"].to_list()
     width = max((len(v) for v in vectors if v is not None), default=0)
-    return _Shelves(
-        products["title"].fill_null("a product").to_list(),
-        products.select(text).to_series().to_list(),
-        price,
-        rating,
-        np.array([v or [0.0] * width for v in vectors], np.float32).reshape(len(items), width),
-    )
+    return products.select(
+        pl.col("title").fill_null("a product"),
+        text=text,
+        price=pl.col("price").cast(pl.Float32),
+        rating=pl.col("average_rating").cast(pl.Float32),
+    ), np.array([v or [0.0] * width for v in vectors], np.float32).reshape(len(items), width)
 
 
 def _facets(table: pl.DataFrame, shown: pl.DataFrame) -> dict[str, tuple[Facet, ...]]:

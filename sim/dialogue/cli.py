@@ -122,7 +122,7 @@ def run(
     r"""Play lifetimes of dialogues, and write the tables and the report.
 
     Every agent gets the same customers, choice sets and product orders for the same seeds.
-    Finished lifetimes are cached in the home: a repeated run plays only what is missing.
+    A repeated run plays again, with a model's stored answers.
 
     Examples:
       understudy dialogue run --suite models

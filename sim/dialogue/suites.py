@@ -1,9 +1,12 @@
-"""Suites of dialogues and their reports: intervals and tests, Markdown, CSV, HTML and pictures."""
+"""Suites: the figures of BIEL as lists of configurations, how they are run, and their reports.
+
+A report has intervals and tests, as Markdown, CSV and HTML with pictures.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +15,14 @@ import numpy as np
 import orjson
 import polars as pl
 
-from pipelines.config import identity_hash
+from pipelines.config import Settings, identity_hash
 from pipelines.contracts import DIALOGUE
 from pipelines.errors import ConfigError, IntegrityError
+from pipelines.hints import nearest
+from pipelines.plugins import closing
+from pipelines.progress import within
 from pipelines.study import Comparison, Figure, Study, draw, false_discovery, write_report
-from sim.dialogue._lifetimes import Lifetimes
+from sim.dialogue._lifetimes import CELLS, SETTINGS, Cell, Lifetimes, Setting
 from sim.dialogue._metrics import (
     METRICS,
     Values,
@@ -29,19 +35,11 @@ from sim.dialogue._metrics import (
     pivoted,
     values_of,
 )
-from sim.dialogue._protocol import CONFIDENCES, STATED
-from sim.dialogue._run import Played
-from sim.dialogue._suites import (
-    BASELINES,
-    BOUNDS,
-    SUITES,
-    Configuration,
-    DialogueContext,
-    Suite,
-    chosen_suites,
-    configured_customer,
-)
+from sim.dialogue._protocol import CONFIDENCES, FEEDBACK, STATED, Customer, Feedback
+from sim.dialogue._run import Played, play
 from sim.dialogue._world import DialogueWorld
+from sim.dialogue.agents import AGENTS, open_agent
+from sim.dialogue.customers import open_customer
 
 __all__ = [
     "FIGURES",
@@ -58,6 +56,306 @@ __all__ = [
     "run_suites",
     "write_run",
 ]
+
+#: Agents that assume the customers' answer model.
+_ASSUMING = ("base", "greedy", "dp", "thompson")
+#: Agents that know nothing of the customer, and those that know everything.
+BASELINES, BOUNDS = ("random", "popularity"), ("oracle", "best")
+#: Control of what a belief over types is sure of: chosen on validation personas (docs/dialogue.md).
+_TEMPERED: dict[str, Any] = {"carry": 0.5}
+#: Questions of the planning protocol; the paper's T is unknown.
+_FORCED = 10
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A row of a figure."""
+
+    #: Name of the agent and arguments of its class.
+    agent: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    #: Setting of the lifetimes and the run.
+    setting: Setting = "customer"
+    feedback: Feedback = "text"
+    memory: bool = True
+    cell: Cell = "unseen/seen"
+    #: Share of the statistical customer's answers that are wrong; None: of the settings.
+    unfaithful: float | None = None
+    #: Questions that are asked without stopping; the episode ends after them. 0: free.
+    must_ask: int = 0
+    #: Episodes, from 1, in which recommendations are probed after each question.
+    probes: tuple[int, ...] = ()
+    #: Whether the agent asks a language model.
+    model: bool = False
+
+    @property
+    def source(self) -> str:
+        """Kind of the row: ``baseline``, ``statistical`` or ``model``."""
+        if self.model:
+            return "model"
+        return "baseline" if self.agent in BASELINES + BOUNDS else "statistical"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Columns of the row in a report."""
+        options = ", ".join(f"{k}={v}" for k, v in self.options.items())
+        return {
+            "agent": f"{self.agent} ({options})" if options else self.agent,
+            "setting": self.setting,
+            "feedback": self.feedback,
+            "memory": "on" if self.memory else "off",
+            "cell": self.cell,
+            "unfaithful": "" if self.unfaithful is None else f"{self.unfaithful:g}",
+        }
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A figure of the paper, or one of ours."""
+
+    #: One sentence.
+    question: str
+    #: Figures of the paper.
+    anchor: str
+    #: Findings of the paper, in words, as it publishes no numbers; empty where it has none.
+    paper: str
+    #: Configurations, given the agents that ask a language model.
+    rows: Callable[[Sequence[str]], list[Configuration]]
+    #: Labels that tell the rows apart.
+    varied: tuple[str, ...]
+    #: Label and value of the row that each one is tested against.
+    reference: tuple[str, str]
+    #: Lifetimes of a configuration where they differ from the settings' (count).
+    seeds: int | None = None
+
+
+def _bounds(**shared: Any) -> list[Configuration]:
+    """Baselines and bounds, which learn nothing."""
+    return [Configuration(a, memory=False, **shared) for a in BASELINES + BOUNDS]
+
+
+def _with_control(rows: Sequence[Configuration]) -> list[Configuration]:
+    """Each row with memory, then without."""
+    return [replace(row, memory=memory) for row in rows for memory in (True, False)]
+
+
+def _agents(names: Sequence[str], models: Sequence[str], **shared: Any) -> list[Configuration]:
+    rows = [Configuration(a, **shared) for a in names]
+    return rows + [Configuration(a, model=True, **shared) for a in models]
+
+
+def _models(models: Sequence[str]) -> list[Configuration]:
+    rows = _agents(("base", "greedy", "dp", "thompson", "linear"), models)
+    rows.insert(3, Configuration("dp", _TEMPERED))
+    return _bounds() + _with_control(rows)
+
+
+def _planning(models: Sequence[str]) -> list[Configuration]:
+    shared: dict[str, Any] = {"must_ask": _FORCED, "probes": (1, 5, 10)}
+    rows = _agents(("base", "greedy", "dp"), (), **shared)
+    rows.append(Configuration("dp", {"depth": 2}, **shared))
+    for name in models:
+        # Only the agents that we know of take the option.
+        options = {"confidences": "both"} if name in AGENTS else {}
+        rows.append(Configuration(name, options, model=True, **shared))
+    return _bounds() + rows
+
+
+def _feedback(models: Sequence[str]) -> list[Configuration]:
+    rows = _agents(("dp", "linear"), models)
+    return _bounds() + [replace(row, feedback=form) for row in rows for form in FEEDBACK]
+
+
+def _reasoning(models: Sequence[str]) -> list[Configuration]:
+    rows = [Configuration("greedy"), Configuration("dp"), Configuration("dp", {"depth": 2})]
+    return _bounds() + rows + _agents((), models)
+
+
+def _context(models: Sequence[str]) -> list[Configuration]:
+    rows = [Configuration("dp"), Configuration("dp", _TEMPERED), *_agents(("linear",), models)]
+    return _bounds() + _with_control(rows)
+
+
+def _settings(models: Sequence[str]) -> list[Configuration]:
+    rows = [*_bounds(), *_with_control(_agents(("dp", "linear"), models))]
+    return [replace(row, setting=setting) for setting in SETTINGS for row in rows]
+
+
+def _generalisation(models: Sequence[str]) -> list[Configuration]:
+    # Most releases have fewer unseen categories than a lifetime has episodes.
+    rows = [*_bounds(), *_with_control(_agents(("dp", "linear"), models))]
+    return [replace(row, cell=cell, setting="category") for cell in CELLS for row in rows]
+
+
+def _faithfulness(models: Sequence[str]) -> list[Configuration]:
+    rows = _agents(("base", "dp", "linear"), models)
+    shares = (0.0, 0.1, 0.3, 0.5)
+    return _bounds() + [replace(row, unfaithful=share) for row in rows for share in shares]
+
+
+#: Suites by name, in the order of reports.
+SUITES: dict[str, Suite] = {
+    "models": Suite(
+        "Do agents get better from episode to episode, and do they ask less?",
+        "BIEL, fig. 5",
+        "no model improves over episodes or comes near the oracle; questions become fewer",
+        _models,
+        ("agent", "memory"),
+        ("agent", "random"),
+    ),
+    "planning": Suite(
+        "Does planning help, by number of questions and by episode, and are agents calibrated?",
+        "BIEL, figs. 6-8, 22, 23",
+        "greedy prompts help at times, only DP prompts improve over episodes, by episode 10; more "
+        "questions don't help without a strategy, and confidences are badly calibrated",
+        _planning,
+        ("agent",),
+        ("agent", "base"),
+        seeds=60,
+    ),
+    "feedback": Suite(
+        "Does the form of feedback matter?",
+        "BIEL, fig. 18",
+        "no significant difference between regret, stars and text",
+        _feedback,
+        ("agent", "feedback"),
+        ("feedback", "none"),
+    ),
+    "reasoning": Suite(
+        "Does thinking further ahead matter?",
+        "BIEL, fig. 19",
+        "a reasoning prompt makes no significant difference",
+        _reasoning,
+        ("agent",),
+        ("agent", "greedy"),
+    ),
+    "context": Suite(
+        "Does the memory of past episodes matter?",
+        "BIEL, fig. 20",
+        "summaries instead of the dialogues make no significant difference",
+        _context,
+        ("agent", "memory"),
+        ("memory", "off"),
+    ),
+    "settings": Suite(
+        "Does it matter which of customer and category vary?",
+        "BIEL, fig. 21",
+        "no significant difference between the settings",
+        _settings,
+        ("setting", "agent", "memory"),
+        ("setting", "customer"),
+    ),
+    "generalisation": Suite(
+        "Do agents keep up with customers and categories that they have no scores of?",
+        "ours",
+        "no train or test split is given",
+        _generalisation,
+        ("cell", "agent", "memory"),
+        ("cell", "seen/seen"),
+    ),
+    "faithfulness": Suite(
+        "What do wrong answers cost?",
+        "BIEL, appendix D",
+        "simulated customers at times deny their persona; nothing is measured",
+        _faithfulness,
+        ("agent", "unfaithful"),
+        ("unfaithful", "0"),
+    ),
+}
+
+
+def chosen_suites(names: Sequence[str]) -> list[str]:
+    """Names of suites, each once; ``all`` stands for all of them.
+
+    Raises ConfigError if a name is unknown, naming the nearest.
+    """
+    for name in names:
+        if name not in SUITES and name != "all":
+            hint = nearest(name, [*SUITES, "all"])
+            raise ConfigError(f"no suite {name!r}", where="understudy dialogue", hint=hint)
+    expanded = [n for name in names for n in (SUITES if name == "all" else [name])]
+    return list(dict.fromkeys(expanded))
+
+
+@dataclass
+class DialogueContext:
+    """World and settings of runs."""
+
+    #: Choice sets and customers; settings of engine and section ``dialogue``; the store's folder.
+    world: DialogueWorld
+    settings: Settings
+    home: Path
+    #: Name and arguments of the customers' class.
+    customer: str = "statistical"
+    customer_options: Mapping[str, Any] = field(default_factory=dict)
+    #: Lifetimes of a configuration (count), the first one's seed, and their episodes; None: of the
+    #: settings, and of the suite.
+    seeds: int | None = None
+    first_seed: int = 0
+    episodes: int | None = None
+    #: Agents that ask a language model, their lifetimes and episodes (count).
+    models: tuple[str, ...] = ()
+    model_seeds: int = 2
+    model_episodes: int = 3
+
+    def draw(self, chosen: Configuration, *, seeds: int | None = None) -> Lifetimes:
+        """Lifetimes of a configuration.
+
+        Raises ConfigError if its cell has too few customers or choice sets, or its customers can't
+        give wrong answers on purpose.
+        """
+        dialogue = self.settings.dialogue
+        if chosen.unfaithful and self.customer != "statistical":
+            raise ConfigError(
+                "only the statistical customer gives wrong answers on purpose",
+                where=f"customer {self.customer}",
+                hint="leave out the suite faithfulness",
+            )
+        count = self.model_seeds if chosen.model else self.seeds or seeds or dialogue.seeds
+        return Lifetimes.draw(
+            self.world,
+            range(self.first_seed, self.first_seed + count),
+            setting=chosen.setting,
+            cell=chosen.cell,
+            episodes=self.model_episodes if chosen.model else self.episodes or dialogue.episodes,
+            min_best=dialogue.min_best,
+        )
+
+    def play(self, chosen: Configuration, *, seeds: int | None = None) -> Played:
+        """Play a configuration."""
+        dialogue = self.settings.dialogue
+        lifetimes = self.draw(chosen, seeds=seeds)
+        assumed = {"tau": dialogue.tau} if chosen.agent in _ASSUMING else {}
+        agent = open_agent(chosen.agent, settings=self.settings, **{**assumed, **chosen.options})
+        options = dict(self.customer_options)
+        if chosen.unfaithful is not None and self.customer == "statistical":
+            options.setdefault("unfaithful", chosen.unfaithful)
+        if self.customer == "model" and chosen.model:
+            options.setdefault("session", agent)  # the weights are loaded once
+        customer = configured_customer(self.customer, self.settings, **options)
+        text = " ".join(v for k, v in chosen.labels.items() if v and k != "unfaithful")
+        with closing(agent), closing(customer), within(text):
+            return play(
+                self.world,
+                lifetimes,
+                agent,
+                customer,
+                feedback=chosen.feedback,
+                memory=chosen.memory,
+                max_questions=chosen.must_ask or dialogue.max_questions,
+                must_ask=chosen.must_ask,
+                probes=chosen.probes,
+            )
+
+
+def configured_customer(name: str, settings: Settings, **options: Any) -> Customer:
+    """A customer by name, whose answer model is that of the section ``dialogue``."""
+    if name == "statistical":
+        options = {"tau": settings.dialogue.tau} | options
+    return open_customer(name, settings=settings, **options)
+
+
+# Reports ---------------------------------------------------------------------------------------
 
 #: Files of a run's folder by kind; there are pictures and a page per suite besides.
 FILES = {
@@ -158,10 +456,11 @@ def run_suites(
         playable, lacking = _playable(context, suite)
         not_played += [f"{name}: {text}" for text in lacking]
         rows = [(row, context.play(row, seeds=suite.seeds)) for row, _ in playable]
-        figures = _figures(context.world, suite, rows, [drawn for _, drawn in playable])
+        drawn = [lifetimes for _, lifetimes in playable]
+        figures, comparisons = _figures(context.world, suite, rows, drawn)
         frames.append(_report_frame(name, suite, rows, figures))
         notes = [*_circumstances(context, figures), *lacking]
-        results[name] = _study(name, suite, rows, figures, notes)
+        results[name] = _study(name, suite, rows, figures, comparisons, notes)
         flagged += [
             f"{name}: {share:.0%} of the episodes of {_title(suite, row)} have no regret"
             for (row, _), points in zip(rows, figures, strict=True)
@@ -262,7 +561,6 @@ class _Point:
     q: float = float("nan")
 
 
-_NONE = _Point(Figure(float("nan"), float("nan"), float("nan")), 0)
 #: Points of a row by metric and x.
 Points = dict[tuple[str, float], _Point]
 #: Metrics whose mean over lifetimes is reported.
@@ -272,44 +570,44 @@ _WHOLE = ("regret", "normalised_regret", "top_1", "top_3", "top_5", "stars", "qu
 
 def _figures(
     world: DialogueWorld, suite: Suite, rows: Rows, drawn: Sequence[Lifetimes]
-) -> list[Points]:
-    """Points of each row; tests are corrected over the rows of the suite."""
+) -> tuple[list[Points], list[Comparison]]:
+    """Points of each row, and its comparisons; tests are corrected over the rows of the suite."""
     shares = [values_of(played.episodes, _SHARE) for _, played in rows]
     out: list[Points] = []
     for (row, played), share, life in zip(rows, shares, drawn, strict=True):
-        measured: Points = {}
-        skipped = Values(life.seeds, np.zeros(1), life.skipped[:, None].astype(np.float64))
-        measured["skipped", 0.0] = _overall(skipped)
         episodes, turns = played.episodes, played.turns
-        curves = {name: values_of(episodes, name) for name in _CURVES}
-        for name, values in curves.items():
-            points = zip(values.x.tolist(), values.curve(), values.lifetimes.tolist(), strict=True)
-            measured.update({(name, x): _Point(figure, n) for x, figure, n in points})
+        skipped = Values(life.seeds, np.zeros(1), life.skipped[:, None].astype(np.float64))
+        measured: Points = {("skipped", 0.0): _overall(skipped)}
+        for name in _CURVES:
+            measured |= _curve(name, values_of(episodes, name))
         for name in _WHOLE:
             measured[name, 0.0] = _overall(values_of(episodes, name))
         measured["slope", 0.0] = _overall(share.slope())
-        if turns is not None:
-            for (episode, name), (figure, count) in calibration(turns).items():
-                measured[f"ece_{name}", float(episode)] = _Point(figure, count)
-            for episode in row.probes:
-                measured.update(_probed(turns, episode))
-            follows, chance = agreement(world, turns, episodes)
-            for name, values in (
-                ("faithful", faithfulness(world, turns, episodes)),
-                ("answers_used", answers_used(world, turns, episodes)),
-                ("agreement", follows),
-                ("agreement_chance", chance),
-                ("agreement_gain", paired(follows, chance)[0]),
-            ):
-                if len(values.seeds):
-                    measured[name, 0.0] = _overall(values)
+        for (episode, name), (figure, count) in calibration(turns).items():
+            measured[f"ece_{name}", float(episode)] = _Point(figure, count)
+        for episode in row.probes:
+            measured |= _probed(turns, episode)
+        follows, chance = agreement(world, turns, episodes)
+        for name, values in (
+            ("faithful", faithfulness(world, turns, episodes)),
+            ("answers_used", answers_used(world, turns, episodes)),
+            ("agreement", follows),
+            ("agreement_chance", chance),
+            ("agreement_gain", paired(follows, chance)[0]),
+        ):
+            if len(values.seeds):
+                measured[name, 0.0] = _overall(values)
         out.append(measured)
-    _compare(suite, rows, shares, out)
-    return out
+    return out, _compare(suite, rows, shares, out)
 
 
 def _overall(values: Values) -> _Point:
     return _Point(values.overall(), int((~np.isnan(values.means)).sum()))
+
+
+def _curve(name: str, values: Values) -> Points:
+    points = zip(values.x.tolist(), values.curve(), values.lifetimes.tolist(), strict=True)
+    return {(name, x): _Point(figure, count) for x, figure, count in points}
 
 
 def _probed(turns: pl.DataFrame, episode: int) -> Points:
@@ -322,14 +620,18 @@ def _probed(turns: pl.DataFrame, episode: int) -> Points:
     if probed.is_empty():
         return {}
     values = pivoted(probed.select("seed", "turn", value="regret"), "turn")
-    points = zip(values.x.tolist(), values.curve(), values.lifetimes.tolist(), strict=True)
-    return {(f"regret_episode_{episode}", x): _Point(f, count) for x, f, count in points}
+    return _curve(f"regret_episode_{episode}", values)
 
 
-def _compare(suite: Suite, rows: Rows, shares: Sequence[Values], out: list[Points]) -> None:
-    """Gap closed, memory effects and tests against the suite's reference, in place."""
+def _compare(
+    suite: Suite, rows: Rows, shares: Sequence[Values], out: list[Points]
+) -> list[Comparison]:
+    """Gap closed, memory effects and tests against the suite's reference, added to the points."""
+    comparisons: list[Comparison] = []
     tests: list[tuple[int, str]] = []
+    titles = [_title(suite, row) for row, _ in rows]
     for n, (row, played) in enumerate(rows):
+        count = played.episodes["seed"].n_unique()
         oracle = _partner(rows, row, agent="oracle")
         if oracle is not None and _above_chance(rows[oracle][1].episodes):
             figure = gap_closed(played.episodes, rows[oracle][1].episodes)
@@ -337,18 +639,27 @@ def _compare(suite: Suite, rows: Rows, shares: Sequence[Values], out: list[Point
         off = _partner(rows, row, memory="off") if row.memory else None
         if off is not None:
             effect, p = paired(shares[n], shares[off])
-            points = zip(effect.x.tolist(), effect.curve(), effect.lifetimes.tolist(), strict=True)
-            out[n].update({("memory_effect", x): _Point(f, count) for x, f, count in points})
+            out[n] |= _curve("memory_effect", effect)
             out[n]["memory_effect", 0.0] = replace(_overall(effect), p=p)
             tests.append((n, "memory_effect"))
+            overall = out[n]["memory_effect", 0.0].figure
+            if not np.isnan(p):
+                comparisons.append(
+                    Comparison(titles[n], "the same, memory off", _SHARE, overall, p, count)
+                )
         other = _partner(rows, row, **{suite.reference[0]: suite.reference[1]})
         if other is not None and other != n:
-            _, p = paired(shares[n], shares[other])
+            difference, p = paired(shares[n], shares[other])
             out[n][_SHARE, 0.0] = replace(out[n][_SHARE, 0.0], p=p)
             tests.append((n, _SHARE))
+            if not np.isnan(p) and suite.reference != ("memory", "off"):
+                comparisons.append(
+                    Comparison(titles[n], titles[other], _SHARE, difference.overall(), p, count)
+                )
     corrected = false_discovery([out[n][name, 0.0].p for n, name in tests])
     for (n, name), q in zip(tests, corrected, strict=True):
         out[n][name, 0.0] = replace(out[n][name, 0.0], q=q)
+    return comparisons
 
 
 def _above_chance(episodes: pl.DataFrame) -> bool:
@@ -395,7 +706,12 @@ def _report_frame(name: str, suite: Suite, rows: Rows, figures: list[Points]) ->
 
 
 def _study(
-    name: str, suite: Suite, rows: Rows, figures: list[Points], notes: Sequence[str]
+    name: str,
+    suite: Suite,
+    rows: Rows,
+    figures: list[Points],
+    comparisons: list[Comparison],
+    notes: Sequence[str],
 ) -> Study:
     """The study of a suite: a row per configuration."""
     study = Study(
@@ -405,12 +721,12 @@ def _study(
         {n: FIGURES[n] for n in _TABLE},
         suite.varied,
         unit="seed",
+        comparisons=comparisons,
         legend=_LEGEND,
         pictures=_pictures(suite, rows, figures),
     )
     zero = _always_zero(figures)
-    titles = [_title(suite, row) for row, _ in rows]
-    for n, ((row, played), points) in enumerate(zip(rows, figures, strict=True)):
+    for (row, played), points in zip(rows, figures, strict=True):
         labels = [row.labels[varied] for varied in suite.varied]
         values = {
             m: _shown(points[m, 0.0].figure) for m in _TABLE if (m, 0.0) in points and m not in zero
@@ -420,20 +736,6 @@ def _study(
         source = "model" if played.identity["agent"].get("language_model") else row.source
         model_note = note if source == "model" else ""
         study.add(labels, source, figures=values, n=count, note=model_note)
-        if not np.isnan(p := points.get(("memory_effect", 0.0), _NONE).p):
-            effect = points["memory_effect", 0.0].figure
-            study.comparisons.append(
-                Comparison(titles[n], "the same, memory off", "normalised_regret", effect, p, count)
-            )
-        other = _partner(rows, row, **{suite.reference[0]: suite.reference[1]})
-        if other is not None and not np.isnan(p := points[_SHARE, 0.0].p):
-            if suite.reference == ("memory", "off"):
-                continue
-            shares = [values_of(side.episodes, _SHARE) for side in (played, rows[other][1])]
-            effect = paired(shares[0], shares[1])[0].overall()
-            study.comparisons.append(
-                Comparison(titles[n], titles[other], "normalised_regret", effect, p, count)
-            )
     study.notes += [
         *([f"The paper: {suite.paper}. It publishes no numbers."] if suite.paper else []),
         "The oracle reads the persona's description with a rater that made no scores; `best` knows "

@@ -183,7 +183,7 @@ def sample_dialogue(
         Answer(facet=n, value=n % len(facet.values)) for n, facet in enumerate(shelf.facets[:turns])
     ]
     past = [Turn.of(shelf, Action(ask=True, facet=a.facet), a) for a in answers]
-    order = product_order(world, life.seeds, 0, life.sets[:, 0])[0, : len(shelf)]
+    order = product_order(world, row, 0, number)
     persona = int(life.personas[0, 0]) if privileged else None
     fields: dict[str, Any] = {"order": order, "lifetime": row, "turns": past, "persona": persona}
     return Dialogue(**{"set": number, "customer": 0} | fields | options)

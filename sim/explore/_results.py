@@ -199,8 +199,7 @@ def _played(world: DialogueWorld, settings: Settings) -> tuple[pl.DataFrame, pl.
         )
         for name in _PLAYED
     ]  # fmt: skip
-    turns = [frame.turns for frame in frames if frame.turns is not None]
-    return pl.concat(frame.episodes for frame in frames), pl.concat(turns)
+    return pl.concat(f.episodes for f in frames), pl.concat(f.turns for f in frames)
 
 
 def _shown(world: DialogueWorld, played: tuple[pl.DataFrame, pl.DataFrame]) -> dict[str, Any] | str:

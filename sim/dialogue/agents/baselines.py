@@ -19,8 +19,8 @@ from sim.dialogue._world import ChoiceSet, DialogueWorld
 __all__ = ["BestAgent", "OracleAgent", "PopularityAgent", "RandomAgent"]
 
 
-class _Seller:
-    """An agent that recommends at once and keeps nothing."""
+class _Baseline:
+    """Base of agents that recommend at once and keep nothing."""
 
     name = ""
     privileged = False
@@ -28,14 +28,6 @@ class _Seller:
     def open(self, world: DialogueWorld, seed: int) -> None:  # noqa: ARG002
         """Keep the world."""
         self.world = world
-
-    async def act(self, dialogue: Dialogue) -> Action:
-        """Recommend."""
-        return Action(product=self.sell(dialogue))
-
-    def sell(self, dialogue: Dialogue) -> int:
-        """Recommended product, as a number in the dialogue."""
-        raise NotImplementedError
 
     def learn(self, outcome: Outcome) -> None:
         """Do nothing."""
@@ -45,17 +37,17 @@ class _Seller:
         return {"name": self.name}
 
 
-class RandomAgent(_Seller):
+class RandomAgent(_Baseline):
     """Uniformly drawn products (RANDOM)."""
 
     name = "random"
 
-    def sell(self, dialogue: Dialogue) -> int:
-        """A product by hash of the turn's seed."""
-        return int(uniform(dialogue.seed(), 121) * len(dialogue.order))
+    async def act(self, dialogue: Dialogue) -> Action:
+        """Recommend a product by hash of the turn's seed."""
+        return Action(product=int(uniform(dialogue.seed(), 121) * len(dialogue.order)))
 
 
-class PopularityAgent(_Seller):
+class PopularityAgent(_Baseline):
     """Highest rating, then the cheaper, then the id; unknown ones last (POPULARITY)."""
 
     name = "popularity"
@@ -64,9 +56,9 @@ class PopularityAgent(_Seller):
         """Find the best product of each set."""
         self.first = [_most_popular(s) for s in world.sets]
 
-    def sell(self, dialogue: Dialogue) -> int:
-        """The set's most popular product."""
-        return dialogue.number(self.first[dialogue.set])
+    async def act(self, dialogue: Dialogue) -> Action:
+        """Recommend the set's most popular product."""
+        return Action(product=dialogue.number(self.first[dialogue.set]))
 
 
 def _most_popular(shelf: ChoiceSet) -> int:
@@ -75,19 +67,19 @@ def _most_popular(shelf: ChoiceSet) -> int:
     return int(np.lexsort((np.array(shelf.item_ids), price, -rating))[0])
 
 
-class BestAgent(_Seller):
+class BestAgent(_Baseline):
     """The product with the persona's highest score: regret 0."""
 
     name = "best"
     privileged = True
 
-    def sell(self, dialogue: Dialogue) -> int:
-        """The best product by the scores."""
+    async def act(self, dialogue: Dialogue) -> Action:
+        """Recommend the best product by the scores."""
         y = self.world.sets[dialogue.set].y[dialogue.persona]
-        return dialogue.number(int(np.nanargmax(y)))
+        return Action(product=dialogue.number(int(np.nanargmax(y))))
 
 
-class OracleAgent(_Seller):
+class OracleAgent(_Baseline):
     """The product that a rater of the persona scores highest (ORACLE).
 
     ``rater`` is the name of a rater (:func:`pipelines.raters.open_rater`) or ``module:Class``;

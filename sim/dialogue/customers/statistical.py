@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pipelines.products import content_words
 from pipelines.seeding import uniform
-from sim.dialogue._answers import AnswerModel, answer_columns, value_means
+from sim.dialogue._answers import AnswerModel, value_means
 from sim.dialogue._feedback import TONES, tone_of
 from sim.dialogue._protocol import NO_OPINION, NO_PREFERENCE, Answer, Comment, Question, Sale
 from sim.dialogue._world import ChoiceSet, DialogueWorld
@@ -124,7 +124,7 @@ class StatisticalCustomer:
         if number not in self._drawn:
             world, shelf = self._world, self._world.sets[number]
             p = self.model.probabilities(shelf, shelf.y)
-            first, chosen = answer_columns(shelf), []
+            first, chosen = shelf.answer_starts, []
             drawn = uniform(
                 self._seed,
                 world.persona_hashes[:, None],

@@ -266,15 +266,6 @@ def test_written_run_is_read_back(found: DialogueRun, tmp_path: Path) -> None:
 
 
 @pytest.mark.pipeline
-def test_second_run_plays_nothing_again(
-    world: DialogueWorld, home: Path, found: DialogueRun
-) -> None:
-    context = DialogueContext(world, Settings(), home, seeds=6, episodes=5)
-    assert context.play(Configuration("dp")).reused == 1
-    assert run_suites(context, ["models", "planning"]).key == found.key
-
-
-@pytest.mark.pipeline
 def test_cells_without_choice_sets_are_named_and_the_others_played(
     world: DialogueWorld, tmp_path: Path
 ) -> None:

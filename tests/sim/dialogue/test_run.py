@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from pipelines.contracts import CONTRACTS
-from pipelines.errors import ConfigError, EngineError
-from sim._results import ResultCache
+from pipelines.errors import ConfigError
 from sim.dialogue import (
     FAILED,
     FEEDBACK,
@@ -76,7 +74,7 @@ def test_figures_of_an_episode_follow_from_the_scores(world: DialogueWorld) -> N
 
 
 def test_mean_regret_of_random_meets_its_exact_value(world: DialogueWorld) -> None:
-    found = run(world, "random", lifetimes=400, feedback="none", keep_turns=False).episodes
+    found = run(world, "random", lifetimes=400, feedback="none").episodes
     error = found["regret"].std() / np.sqrt(found.height)
     assert abs(found["regret"].mean() - found["random_regret"].mean()) < 4 * error
 
@@ -85,70 +83,25 @@ def test_best_has_no_regret(world: DialogueWorld) -> None:
     assert run(world, "best").episodes["regret"].to_list() == [0.0] * 40
 
 
-@pytest.mark.parametrize("agent", ["random", "base", "dp", "thompson", "linear"])
-def test_blocks_change_nothing(world: DialogueWorld, agent: str) -> None:
-    whole, small = run(world, agent), run(world, agent, block=3)
-    assert whole.run == small.run
-    assert_frame_equal(whole.episodes, small.episodes)
-    assert_frame_equal(whole.turns, small.turns)
-
-
 def test_rows_are_ordered_by_their_keys_whatever_the_order_of_seeds(world: DialogueWorld) -> None:
     life = Lifetimes.draw(world, [5, 3, 9], episodes=3)
-    found = play(world, life, open_agent("dp"), open_customer("statistical"), block=2)
+    found = play(world, life, open_agent("dp"), open_customer("statistical"))
     straight = Lifetimes.draw(world, [3, 5, 9], episodes=3)
     other = play(world, straight, open_agent("dp"), open_customer("statistical"))
     assert_frame_equal(found.episodes, other.episodes)
     assert_frame_equal(found.turns, other.turns)
 
 
-def test_a_lifetime_alone_is_what_it_is_among_others(world: DialogueWorld) -> None:
+@pytest.mark.parametrize("agent", ["random", "base", "dp", "thompson", "linear"])
+def test_a_lifetime_alone_is_what_it_is_among_others(world: DialogueWorld, agent: str) -> None:
     life = Lifetimes.draw(world, range(10), episodes=4)
     alone = Lifetimes.draw(world, [7], episodes=4)
     both = [
-        play(world, found, open_agent("dp"), open_customer("statistical"))
+        play(world, found, open_agent(agent), open_customer("statistical"))
         for found in (life, alone)
     ]
-    assert_frame_equal(both[0].episodes.filter(pl.col("seed") == 7), both[1].episodes)
-
-
-class Dies(RandomAgent):
-    """An agent whose engine dies in a block."""
-
-    def __init__(self, lifetime: int) -> None:
-        self.lifetime = lifetime
-        self.calls = 0
-
-    async def act(self, dialogue: Any) -> Action:
-        self.calls += 1
-        if self.lifetime == dialogue.lifetime:
-            raise EngineError("the server is gone", where="http://localhost")
-        return await super().act(dialogue)
-
-
-def test_a_stopped_run_plays_the_missing_blocks_only(world: DialogueWorld, tmp_path: Path) -> None:
-    cache = ResultCache(tmp_path, "dialogue")
-    with pytest.raises(EngineError, match="the server is gone"):
-        run(world, Dies(8), block=4, cache=cache)
-    agent = Dies(99)
-    found = run(world, agent, block=4, cache=cache)
-    assert found.reused == 2
-    assert agent.calls == 2 * 4  # lifetimes and episodes of the last block
-    again = Dies(0)
-    rerun = run(world, again, block=4, cache=cache)
-    assert again.calls == 0
-    assert_frame_equal(found.turns, rerun.turns)
-    assert_frame_equal(
-        found.episodes, run(world, "random").episodes.with_columns(run=pl.lit(found.run))
-    )
-
-
-def test_other_settings_reuse_no_block(world: DialogueWorld, tmp_path: Path) -> None:
-    cache = ResultCache(tmp_path, "dialogue")
-    run(world, "dp", cache=cache)
-    for change in ({"feedback": "stars"}, {"memory": False}, {"seed": 1}, {"must_ask": 1}):
-        assert run(world, "dp", cache=cache, **change).reused == 0
-    assert run(world, "dp", cache=cache).reused == 1
+    for name in ("episodes", "turns"):
+        assert_frame_equal(getattr(both[0], name).filter(seed=7), getattr(both[1], name))
 
 
 class Watches(RandomAgent):
