@@ -263,6 +263,7 @@ def _shown(value: Any) -> str:
 def _takes(annotation: Any, constraints: Iterable[Any] = ()) -> str:
     """Values that a setting's type takes, in words.
 
+    >>> from pydantic import Field
     >>> _takes(int, Field(ge=1, le=9).metadata), _takes(tuple[float, float] | None)
     ('a whole number from 1 to 9', 'a list of 2 (each a number)')
     """
