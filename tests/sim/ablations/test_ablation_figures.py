@@ -370,8 +370,3 @@ def test_options_that_a_rater_cant_see_make_one_configuration() -> None:
     for baseline in ("random", "mean"):
         assert len(configurations("movies", baseline, "full")[0]) == 3
     assert seen(Options("0-9"), "llm") == Options("0-9")
-
-
-def test_an_unknown_grid_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="small, full"):
-        configurations("movies", "llm", "huge")  # type: ignore[arg-type]

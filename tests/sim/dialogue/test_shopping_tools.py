@@ -54,7 +54,7 @@ def test_reward_is_the_mean_share_of_the_best_score(world: DialogueWorld) -> Non
     shelf = tools.reset(**row(world, episodes=2, feedback="stars"))
     drawn = Lifetimes.draw(world, [7], episodes=2)
     first, second = (world.sets[n] for n in drawn.sets[0])
-    order = product_order(world, drawn.seeds, 0, drawn.sets[:, 0], orders=None)[0]
+    order = product_order(world, 7, 0, int(drawn.sets[0, 0]), orders=None)
     assert f"1. {first.titles[order[0]]}" in shelf
     assert tools.get_reward() == 0.0
     reply = tools.recommend(1)
