@@ -142,7 +142,7 @@ def _write(call: cli.Call) -> dict[str, Any]:
     check_models([stage_of(dataset)], store, tree, name)
     began = time.perf_counter()
     context = PipelineContext.of(store, tree)
-    with call.progress("personas"):
+    with call.progress("personas", lines=True):
         built = build(stage_of(dataset), context, cohort=name)
     seconds = time.perf_counter() - began
     checks = check(context, dataset) or []

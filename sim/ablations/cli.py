@@ -107,7 +107,7 @@ def ablate(
             k=retrieved,
             sample=cases,
         )
-        with call.progress(f"suite {suite}"):
+        with call.progress(f"suite {suite}", lines=True):
             result = run_suite(context, specs, grid=grid, seeds=range(seeds), sealed=sealed)
     files = write_report(result, out or home_path(call.home) / "ablations" / "reports")
     payload = {

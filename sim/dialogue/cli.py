@@ -163,7 +163,7 @@ def run(
         for name in agent or ()
     ]
     names = chosen_suites(suite or ())
-    with call.progress("dialogues"):
+    with call.progress("dialogues", lines=True):
         context = DialogueContext(
             world,
             tree,

@@ -101,7 +101,7 @@ def run(
     if "model" in (brain or ()):
         check_engine(tree.engine, tree.serving)
     title = f"{len(chosen_names(names))} experiments"
-    with call.progress(title):
+    with call.progress(title, lines=True):
         context = ExperimentContext(
             opened,
             tree,
