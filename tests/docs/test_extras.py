@@ -22,7 +22,6 @@ episode --steps 2
 episodes --episodes 2 --steps 2 --parquet {folder}/episodes.parquet
 experiment list
 gc --dry-run
-graph export --out {folder}/graph.graphml
 judge export --out {folder}/sheets
 models list
 recommend evaluate --recommender ease

@@ -20,6 +20,7 @@ def test_every_unit_test_passes(published_home: Path, tmp_path: Path) -> None:
     settings = Settings(runtime={"home": tmp_path})
     layout = WarehouseLayout(tmp_path)
     # They read no row, but the columns of what is built.
+    layout.database.parent.mkdir(parents=True)
     shutil.copyfile(WarehouseLayout(published_home).database, layout.database)
     done = dbt(settings, "test", "--select", "test_type:unit", unit_tests=True)
     assert done.returncode == 0, done.stdout[-4000:]
