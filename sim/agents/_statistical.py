@@ -23,7 +23,15 @@ from pipelines.raters import (
 )
 from pipelines.seeding import hash_ids, uniform
 from sim.agents._assumed import ASSUMED_FILE
-from sim.agents._choice import FEATURES, Crowd, Fit, HeldOut, fit_choice, genre_shares, tastes_of
+from sim.agents._choice import (
+    FEATURES,
+    ChoiceFeatures,
+    Fit,
+    HeldOut,
+    fit_choice,
+    genre_shares,
+    tastes_of,
+)
 from sim.agents._protocol import (
     Classification,
     Floats,
@@ -71,7 +79,7 @@ class StatisticalBrain(VisitRules):
         everybody = list(dict.fromkeys([*cast, *users]))
         rater, items = self._rater(world)
         history = training_history(world.release, everybody, world.catalogue)
-        real = Crowd(
+        real = ChoiceFeatures(
             world,
             rater.bind(persona_rows(everybody, None), items),  # type: ignore[arg-type]
             ids=everybody,
@@ -177,11 +185,13 @@ class StatisticalBrain(VisitRules):
         )
         return found, items
 
-    def _personas(self, world: AgentWorld, rater: StatisticalRater, items: pl.DataFrame) -> Crowd:
-        from sim.environment import Cast
+    def _personas(
+        self, world: AgentWorld, rater: StatisticalRater, items: pl.DataFrame
+    ) -> ChoiceFeatures:
+        from sim.environment import PersonaTable
 
-        frame = Cast.read(world.release).frame[world.people["persona"].to_list()]
-        return Crowd(
+        frame = PersonaTable.read(world.release).frame[world.people["persona"].to_list()]
+        return ChoiceFeatures(
             world,
             rater.bind(frame, items),  # type: ignore[arg-type]
             ids=world.graph_users,
@@ -233,7 +243,7 @@ class StatisticalBrain(VisitRules):
         self._intercepts = self._intercept + self._habits
 
     def _mixture(
-        self, world: AgentWorld, real: Crowd, everybody: list[str], rows: pl.DataFrame
+        self, world: AgentWorld, real: ChoiceFeatures, everybody: list[str], rows: pl.DataFrame
     ) -> None:
         """Weight of the item's histogram by tier of conformity, by likelihood on validation."""
         from pipelines.raters import source_scale

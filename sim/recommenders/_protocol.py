@@ -26,7 +26,7 @@ class Recommender(Protocol):
     """Recommends items to personas.
 
     Items and personas have the numbers of :class:`sim.environment.Catalogue` and
-    :class:`sim.environment.Cast`: rows of the tables ordered by id. A persona that the release
+    :class:`sim.environment.PersonaTable`: rows of the tables ordered by id. A persona that the release
     matches to a real user (table ``matched_personas``) has that user's interactions.
     """
 
