@@ -249,7 +249,7 @@ class Fit:
         return np.asarray((hash_ids(ids) % np.uint64(FOLDS)).astype(np.int64))
 
 
-def fit_choice(features: ChoiceFeatures, held_out: HeldOut, *, draws: int = 1_000) -> Fit:
+def fit_choice(choices: ChoiceFeatures, held_out: HeldOut, *, draws: int = 1_000) -> Fit:
     """Fit P(watch) by logistic regression, in five folds over users.
 
     Intervals are of ``draws`` resamples of users. Raises ConfigError if nothing is held out.
@@ -263,10 +263,10 @@ def fit_choice(features: ChoiceFeatures, held_out: HeldOut, *, draws: int = 1_00
     n = len(held_out.people)
     people = np.tile(held_out.people, 3)
     items = np.concatenate([held_out.items, held_out.uniform, held_out.matched])
-    expected = features.settled.rate(people, items).expected
-    features = np.column_stack([np.ones(3 * n), features.features(people, items, expected)])
+    expected = choices.settled.rate(people, items).expected
+    features = np.column_stack([np.ones(3 * n), choices.features(people, items, expected)])
     watched = np.repeat([1.0, 0.0, 0.0], n)
-    fold = Fit.fold(features.ids)[people]
+    fold = Fit.fold(choices.ids)[people]
     weights = np.empty((FOLDS + 1, features.shape[1]))
     for number in range(FOLDS + 1):
         rows = fold != number
