@@ -114,7 +114,7 @@ def world(items: int, personas: int, retriever: str) -> Any:
 
     from pipelines.raters import SCALES, LiveStatistical, fit_statistical
     from pipelines.retrieval import open_retriever
-    from sim.environment import Cast, Catalogue, World
+    from sim.environment import Catalogue, PersonaTable, World
 
     made = tables(items, personas, 200_000)
     personas_frame = made.pop("personas")
@@ -124,7 +124,7 @@ def world(items: int, personas: int, retriever: str) -> Any:
     opened = World(
         SimpleNamespace(ref="generated"),  # type: ignore[arg-type]
         Catalogue(ranked),
-        Cast(personas_frame),
+        PersonaTable(personas_frame),
         live,
         open_retriever(
             retriever, items=made["items"], item_stats=made["item_stats"],

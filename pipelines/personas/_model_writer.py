@@ -39,7 +39,7 @@ _END = re.compile(r"[.!?](?=[ \"]|$)")
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class _Draft:
     """The last text drawn for a row."""
 
     status: str = "engine_error"
@@ -204,7 +204,7 @@ class ModelWriter(Asking):
         for domain in attributes["domain"].unique():
             self._check(domain)
         rows = list(attributes.iter_rows(named=True))
-        drawn = [_Drawn() for _ in rows]
+        drawn = [_Draft() for _ in rows]
         pending = list(range(len(rows)))
         for draw in range(self._settings.draws if self._gates else 1):
             self._draw(attributes, rows, pending, drawn, draw)
@@ -236,14 +236,14 @@ class ModelWriter(Asking):
         attributes: pl.DataFrame,
         rows: Sequence[dict[str, Any]],
         pending: Sequence[int],
-        drawn: list[_Drawn],
+        drawn: list[_Draft],
         draw: int,
     ) -> None:
         """Draw another text for each pending row."""
         requests = self.requests(attributes, rows=pending, draw=draw)
         for request, _, answer in self._ask(requests):
             number, grammar = request.tag
-            drawn[number] = _Drawn(answer.status, detail=answer.detail)
+            drawn[number] = _Draft(answer.status, detail=answer.detail)
             text = answer.text
             if answer.status != "ok":
                 cut = answer.status == "truncated" and isinstance(grammar, PersonaGrammar)
@@ -253,7 +253,7 @@ class ModelWriter(Asking):
             try:
                 drawn[number] = self._read(grammar, text)
             except AnswerError as error:
-                drawn[number] = _Drawn("invalid", detail=str(error))
+                drawn[number] = _Draft("invalid", detail=str(error))
         written = [n for n in pending if drawn[n].status == "ok"]
         if self._gates is not None and written:
             texts = [str(drawn[n].text) for n in written]
@@ -272,12 +272,12 @@ class ModelWriter(Asking):
                 drawn[n].status == "ok" and not drawn[n].faults for n in pending
             )
 
-    def _read(self, grammar: Grammar, text: str | None) -> _Drawn:
+    def _read(self, grammar: Grammar, text: str | None) -> _Draft:
         if not isinstance(grammar, PersonaGrammar):
             grammar.read(text)
-            return _Drawn("ok", text)
+            return _Draft("ok", text)
         record = grammar.record(text)
-        return _Drawn(
+        return _Draft(
             "ok", f"{record.portrait} {record.taste}", list(record.likes), list(record.dislikes)
         )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pipelines.config import SampleSettings
-from pipelines.sample_world._text import Dice, NameBook, Story, T, record_of, table, town_name
+from pipelines.sample_world._text import Dice, PersonNames, Story, T, record_of, table, town_name
 from pipelines.sample_world._world import ROWS_PER_FAULT, SourceFiles, within
 
 _TABLES = table("tables")
@@ -53,7 +53,7 @@ class Review(NamedTuple):
 def draw_books(seed: int, count: int) -> Iterator[Ware]:
     """Draw books; a third of them are sold for the Kindle. No two share title and author."""
     dice = Dice(seed, "books")
-    people, authors = NameBook(seed, "book people"), NameBook(seed, "authors")
+    people, authors = PersonNames(seed, "book people"), PersonNames(seed, "authors")
     imprints, tones = _SHOP["imprints"], tuple(_TABLES["book_shelves"])
     houses = [f"{town_name(dice)} {dice.pick(imprints)}" for _ in range(max(6, count // 25))]
     taken: set[tuple[str, str]] = set()

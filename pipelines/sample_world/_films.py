@@ -9,7 +9,15 @@ from functools import cache
 from typing import Any
 
 from pipelines.progress import advance
-from pipelines.sample_world._text import Dice, NameBook, Person, Story, article_last, lexicon, table
+from pipelines.sample_world._text import (
+    Dice,
+    Person,
+    PersonNames,
+    Story,
+    article_last,
+    lexicon,
+    table,
+)
 
 _TABLES = table("tables")
 #: MovieLens' genres in its (alphabetical) order.
@@ -129,8 +137,8 @@ class _Maker:
 
     def __init__(self, seed: int, count: int) -> None:
         self._dice = Dice(seed, "films")
-        self._characters = NameBook(seed, "characters")
-        self._people = NameBook(seed, "people")
+        self._characters = PersonNames(seed, "characters")
+        self._people = PersonNames(seed, "people")
         actors, directors = 80 + int(count * 1.1), 24 + int(count * 0.45)
         #: Number of the first person of a kind, and how many there are.
         self._pools = {"actor": (0, actors), "director": (actors, directors)}

@@ -110,7 +110,7 @@ class Person(NamedTuple):
         return f"{self.first} {self.last}"
 
 
-class NameBook:
+class PersonNames:
     """A numbering of invented people: number ``n`` is always the same, no two share a name."""
 
     def __init__(self, seed: int, stream: str) -> None:
@@ -151,7 +151,7 @@ class Story:
     slots: dict[str, str]
 
     @classmethod
-    def draw(cls, dice: Dice, genre: str, flavours: Sequence[str], people: NameBook) -> Story:
+    def draw(cls, dice: Dice, genre: str, flavours: Sequence[str], people: PersonNames) -> Story:
         """Draw a new story."""
         hero, ally, foe = (people.person(dice.below(60_000)) for _ in range(3))
         # A talking teapot has no surname.

@@ -12,7 +12,7 @@ from sim.agents._figures import FIGURES, source_of, visit_rows, visit_study, vis
 from sim.agents._log import TABLES
 from sim.agents._matching import match_people
 from sim.agents._minari import write_visits
-from sim.agents._pages import SIMILAR, Card, Cards, page_lists
+from sim.agents._pages import SIMILAR, ItemDisplay, ItemDisplays, page_lists
 from sim.agents._protocol import (
     ACTIONS,
     EMOTIONS,
@@ -51,14 +51,14 @@ __all__ = [
     "AgentWorld",
     "Asked",
     "Brain",
-    "Card",
-    "Cards",
     "Classification",
     "Classified",
     "Decision",
     "Entry",
     "History",
     "Interview",
+    "ItemDisplay",
+    "ItemDisplays",
     "ItemTexts",
     "Judgement",
     "Opinion",

@@ -46,7 +46,7 @@ _KEPT = 100_000_000
 Singles: TypeAlias = npt.NDArray[np.float32]
 
 
-class Crowd:
+class ChoiceFeatures:
     """People, and what is known of each with every item; rows are numbers of its people.
 
     ``rater`` is the statistical rater, bound to these people and to the items in their order;
@@ -249,7 +249,7 @@ class Fit:
         return np.asarray((hash_ids(ids) % np.uint64(FOLDS)).astype(np.int64))
 
 
-def fit_choice(crowd: Crowd, held_out: HeldOut, *, draws: int = 1_000) -> Fit:
+def fit_choice(choices: ChoiceFeatures, held_out: HeldOut, *, draws: int = 1_000) -> Fit:
     """Fit P(watch) by logistic regression, in five folds over users.
 
     Intervals are of ``draws`` resamples of users. Raises ConfigError if nothing is held out.
@@ -263,10 +263,10 @@ def fit_choice(crowd: Crowd, held_out: HeldOut, *, draws: int = 1_000) -> Fit:
     n = len(held_out.people)
     people = np.tile(held_out.people, 3)
     items = np.concatenate([held_out.items, held_out.uniform, held_out.matched])
-    expected = crowd.settled.rate(people, items).expected
-    features = np.column_stack([np.ones(3 * n), crowd.features(people, items, expected)])
+    expected = choices.settled.rate(people, items).expected
+    features = np.column_stack([np.ones(3 * n), choices.features(people, items, expected)])
     watched = np.repeat([1.0, 0.0, 0.0], n)
-    fold = Fit.fold(crowd.ids)[people]
+    fold = Fit.fold(choices.ids)[people]
     weights = np.empty((FOLDS + 1, features.shape[1]))
     for number in range(FOLDS + 1):
         rows = fold != number
@@ -364,7 +364,7 @@ def tastes_of(world: AgentWorld) -> Floats:
     """
     if world.matched:
         return genre_shares(world, world.history)
-    from sim.environment import Cast
+    from sim.environment import PersonaTable
 
-    cast = Cast.read(world.release).frame[world.people["persona"].to_list()]
+    cast = PersonaTable.read(world.release).frame[world.people["persona"].to_list()]
     return liked_genres(world, cast["likes"])

@@ -32,7 +32,7 @@ from pipelines.scales import SCALES
 from pipelines.seeding import combine, hash_ids, uniform
 from sim.agents._assumed import assumed
 from sim.agents._choice import tastes_of
-from sim.agents._pages import Card, Cards
+from sim.agents._pages import ItemDisplay, ItemDisplays
 from sim.agents._protocol import (
     EXIT,
     OK,
@@ -48,7 +48,7 @@ from sim.agents._remarks import DISLIKED_TO, LIKED_FROM, fault_of, genres_named
 from sim.agents._rules import VisitRules
 from sim.agents._visit import Visit
 from sim.agents._world import AgentWorld
-from sim.environment import Cast
+from sim.environment import PersonaTable
 
 #: Seeds that every server takes: 31 bits.
 _SEED_BITS = 0x7FFF_FFFF
@@ -182,7 +182,7 @@ class ModelBrain(VisitRules, ModelSession):
         self.set_rules(world, tastes_of(world))
         self._model: dict[str, Any] = assumed()["model"]
         self._openings: dict[str, str] = assumed()["openings"]
-        self._personas = Cast.read(world.release).frame
+        self._personas = PersonaTable.read(world.release).frame
         self._rows = world.catalogue.frame.to_dicts()
         #: Log odds of a yes about the fixed items, by person.
         self._fixed: dict[int, Floats] = {}
@@ -513,7 +513,7 @@ class ModelBrain(VisitRules, ModelSession):
         world = questions[0].visit.world
         graphs = [question.visit.graph for question in questions] if world.graph else None
         users = [question.visit.user for question in questions]
-        cards = Cards(world).of(items, long, users=users, memories=graphs)
+        cards = ItemDisplays(world).of(items, long, users=users, memories=graphs)
         return [
             [
                 self._card(item, card, plain=plain, detailed=question.detailed)
@@ -522,7 +522,7 @@ class ModelBrain(VisitRules, ModelSession):
             for question, own in zip(questions, cards, strict=True)
         ]
 
-    def _card(self, item: int, card: Card, *, plain: bool, detailed: bool) -> str:
+    def _card(self, item: int, card: ItemDisplay, *, plain: bool, detailed: bool) -> str:
         shown = ShownItem(self._rows[item], card.mean_rating, similar=card.similar)
         if not plain:
             shown = replace(

@@ -32,7 +32,7 @@ _AT_ONCE = 1_024
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class ItemDisplay:
     """Texts of one item on a page. Foreign texts are one line each."""
 
     #: Place on the page, from 0: an answer names it, never the title.
@@ -54,7 +54,7 @@ class Card:
     reviews: int | None = None
 
 
-class Cards:
+class ItemDisplays:
     """Texts of items on a release."""
 
     def __init__(self, world: AgentWorld) -> None:
@@ -67,7 +67,7 @@ class Cards:
         *,
         users: Sequence[str],
         memories: Sequence[GraphMemory] | None,
-    ) -> list[list[Card]]:
+    ) -> list[list[ItemDisplay]]:
         """The cards of some agents' items.
 
         ``items`` are numbers by position, -1 for a position without a card, and ``detailed``
@@ -93,11 +93,11 @@ class Cards:
                 for near, row in zip(found.item_ids(), stars, strict=True)
             ]
         given = self._world.texts
-        out: list[list[Card]] = [[] for _ in numbers]
+        out: list[list[ItemDisplay]] = [[] for _ in numbers]
         for n, (row, place) in enumerate(zip(rows.tolist(), places.tolist(), strict=True)):
             mean = float(self._world.mean_ratings[asked[n]])
             out[row].append(
-                Card(
+                ItemDisplay(
                     place,
                     ids[n],
                     self._world.titles[asked[n]],

@@ -24,7 +24,7 @@ from sim.agents._choice import FEATURES, liked_genres
 from sim.agents._protocol import Bools, Floats, Ints, Texts
 from sim.agents._run import Simulation
 from sim.agents._world import AgentWorld
-from sim.environment import Cast
+from sim.environment import PersonaTable
 
 #: Ratings on 1-5 from which an item is liked (Agent4Rec, section 3.3), and up to which disliked.
 LIKED_FROM, DISLIKED_TO = 4, 2
@@ -46,7 +46,7 @@ class Remarks:
 
     def __init__(self, world: AgentWorld, tastes: Floats) -> None:
         self._phrases = packaged_yaml("sim.agents", "remarks.yaml")
-        personas = Cast.read(world.release).frame[world.people["persona"].to_list()]
+        personas = PersonaTable.read(world.release).frame[world.people["persona"].to_list()]
         self._likes, self._dislikes = (
             liked_genres(world, personas[side]) > 0 for side in ("likes", "dislikes")
         )
@@ -249,7 +249,7 @@ class RemarkReport:
 
 def remark_report(run: Simulation, world: AgentWorld) -> RemarkReport:
     """Check every feeling and reason of a run against rating, item and persona."""
-    cast = Cast.read(world.release).frame
+    cast = PersonaTable.read(world.release).frame
     owners = run.table("agents").select("agent", "persona_id").collect()
     owners = owners.join(cast.select("persona_id", "gender"), on="persona_id", how="left")
     genres = dict(world.catalogue.frame.select("item_id", "genres").iter_rows())

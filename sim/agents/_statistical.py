@@ -23,7 +23,15 @@ from pipelines.raters import (
 )
 from pipelines.seeding import hash_ids, uniform
 from sim.agents._assumed import ASSUMED_FILE
-from sim.agents._choice import FEATURES, Crowd, Fit, HeldOut, fit_choice, genre_shares, tastes_of
+from sim.agents._choice import (
+    FEATURES,
+    ChoiceFeatures,
+    Fit,
+    HeldOut,
+    fit_choice,
+    genre_shares,
+    tastes_of,
+)
 from sim.agents._protocol import (
     Classification,
     Floats,
@@ -71,7 +79,7 @@ class StatisticalBrain(VisitRules):
         everybody = list(dict.fromkeys([*cast, *users]))
         rater, items = self._rater(world)
         history = training_history(world.release, everybody, world.catalogue)
-        real = Crowd(
+        real = ChoiceFeatures(
             world,
             rater.bind(persona_rows(everybody, None), items),  # type: ignore[arg-type]
             ids=everybody,
@@ -80,10 +88,10 @@ class StatisticalBrain(VisitRules):
         )
         held_out, ratings = self._held_out(world, everybody, users, history)
         self._fit = fit_choice(real, held_out)
-        self._crowd = real
+        self._choices = real
         self._fold = Fit.fold(everybody)
         if not world.matched:
-            self._crowd = self._personas(world, rater, items)
+            self._choices = self._personas(world, rater, items)
             self._fold = np.full(len(world), len(self._fit.weights) - 1)
         self._tiers(world)
         self._set_intercept(world)
@@ -117,7 +125,7 @@ class StatisticalBrain(VisitRules):
         ratings = np.full(len(row), np.nan)
         ratings[watched] = 1.0 + below.sum(axis=1)
         feelings = np.full(len(row), None, object)
-        effects = self._crowd.settled.effects(people[watched], items[watched])
+        effects = self._choices.settled.effects(people[watched], items[watched])
         feelings[watched] = self._remarks.feelings(
             people[watched], items[watched], ratings[watched], effects, seeds[watched]
         )
@@ -133,8 +141,8 @@ class StatisticalBrain(VisitRules):
     def classify(self, questions: Sequence[Question]) -> list[Classification]:
         """P(watch) with the fitted intercept and without habits."""
         _, people, items = _flat(questions)
-        expected = self._crowd.settled.rate(people, items).expected
-        features = self._crowd.features(people, items, expected)
+        expected = self._choices.settled.rate(people, items).expected
+        features = self._choices.features(people, items, expected)
         weights = self._fit.weights[self._fold[people]]
         chance = expit(weights[:, 0] + (features * weights[:, 1:]).sum(axis=1))
         own = _parted(questions, chance.tolist())
@@ -177,11 +185,13 @@ class StatisticalBrain(VisitRules):
         )
         return found, items
 
-    def _personas(self, world: AgentWorld, rater: StatisticalRater, items: pl.DataFrame) -> Crowd:
-        from sim.environment import Cast
+    def _personas(
+        self, world: AgentWorld, rater: StatisticalRater, items: pl.DataFrame
+    ) -> ChoiceFeatures:
+        from sim.environment import PersonaTable
 
-        frame = Cast.read(world.release).frame[world.people["persona"].to_list()]
-        return Crowd(
+        frame = PersonaTable.read(world.release).frame[world.people["persona"].to_list()]
+        return ChoiceFeatures(
             world,
             rater.bind(frame, items),  # type: ignore[arg-type]
             ids=world.graph_users,
@@ -216,7 +226,7 @@ class StatisticalBrain(VisitRules):
         items = (uniform(0, ids, place) * len(world.catalogue)).astype(np.int64)
         seen = (world.known[people] == items[:, None]).any(axis=1)
         people, items = people[~seen], items[~seen]
-        expected = self._crowd.settled.rate(people, items).expected
+        expected = self._choices.settled.rate(people, items).expected
         parts = self._parts(people, items, expected)
         # Centred by person, so that a reason is about the item.
         count = np.maximum(np.bincount(people, minlength=len(world)), 1)
@@ -233,7 +243,7 @@ class StatisticalBrain(VisitRules):
         self._intercepts = self._intercept + self._habits
 
     def _mixture(
-        self, world: AgentWorld, real: Crowd, everybody: list[str], rows: pl.DataFrame
+        self, world: AgentWorld, real: ChoiceFeatures, everybody: list[str], rows: pl.DataFrame
     ) -> None:
         """Weight of the item's histogram by tier of conformity, by likelihood on validation."""
         from pipelines.raters import source_scale
@@ -264,10 +274,10 @@ class StatisticalBrain(VisitRules):
         """Ratings of the items of some rows, with the visit's own ratings where it learns."""
         people = np.array([q.visit.person for q in questions], np.int64)
         if not self._learns:
-            return self._crowd.settled.rate(people[row], items)
+            return self._choices.settled.rate(people[row], items)
         memories = []
         for question in questions:
-            known, stars = self._crowd.history.of(question.visit.person)
+            known, stars = self._choices.history.of(question.visit.person)
             seen = question.visit.watched()
             own = [item for item, _ in seen], [float(o.rating or 0) for _, o in seen]
             memories.append(
@@ -276,11 +286,11 @@ class StatisticalBrain(VisitRules):
                     np.concatenate([stars, np.array(own[1], np.float64)]),
                 )
             )
-        return self._crowd.settled.rater.settle(memories, people).rate(row, items)
+        return self._choices.settled.rater.settle(memories, people).rate(row, items)
 
     def _parts(self, people: Ints, items: Ints, expected: Floats) -> Floats:
         """Terms of the log odds of watching, without intercept and habits, of shape (n, 5)."""
-        return self._crowd.features(people, items, expected) * self._weights[people]
+        return self._choices.features(people, items, expected) * self._weights[people]
 
 
 def _flat(questions: Sequence[Question]) -> tuple[Ints, Ints, Ints]:

@@ -20,7 +20,14 @@ from pipelines.seeding import hash_ids
 from sim._release import Release
 from sim.agents._matching import how_to_match
 from sim.agents._protocol import Floats, Ints
-from sim.environment import Cast, Catalogue, known_items, persona_traits, persona_users, split_rows
+from sim.environment import (
+    Catalogue,
+    PersonaTable,
+    known_items,
+    persona_traits,
+    persona_users,
+    split_rows,
+)
 
 if TYPE_CHECKING:
     from pipelines.graph import GraphMemory
@@ -265,7 +272,7 @@ class AgentWorld:
 
 def _people(release: Release, matched: bool, traits: bool) -> pl.DataFrame:
     frame = pl.DataFrame(
-        {"persona_id": Cast.read(release).ids, "user_id": persona_users(release)},
+        {"persona_id": PersonaTable.read(release).ids, "user_id": persona_users(release)},
         schema={"persona_id": pl.String, "user_id": pl.String},
     ).with_columns(persona=pl.int_range(pl.len(), dtype=pl.Int64))
     chosen = pl.col("user_id").is_not_null() == matched

@@ -14,8 +14,8 @@ from sim.environment._options import (
 )
 from sim.environment._vector import RecommendationVectorEnv, SlateEnv, SlateVectorEnv
 from sim.environment._world import (
-    Cast,
     Catalogue,
+    PersonaTable,
     World,
     histories,
     known_items,
@@ -26,8 +26,8 @@ from sim.environment._world import (
 )
 
 __all__ = [
-    "Cast",
     "Catalogue",
+    "PersonaTable",
     "PersonaText",
     "RecommendationEnv",
     "RecommendationVectorEnv",

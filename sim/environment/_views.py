@@ -11,7 +11,7 @@ from gymnasium import spaces
 from pipelines.scales import RatingScale
 from sim._release import Release
 from sim.environment._core import Core
-from sim.environment._world import Cast, Catalogue, World
+from sim.environment._world import Catalogue, PersonaTable, World
 
 if TYPE_CHECKING:
     from pipelines.raters import BoundRater
@@ -41,7 +41,7 @@ class WorldViews:
         return self.world.catalogue
 
     @property
-    def cast(self) -> Cast:
+    def cast(self) -> PersonaTable:
         """Personas by number."""
         return self.world.cast
 
@@ -73,7 +73,7 @@ def observation_space(core: Core) -> spaces.Dict:
     parts: dict[str, spaces.Space[Any]] = {
         "persona": spaces.Discrete(len(core.world.cast)),
         "age": spaces.Box(0, 120, (1,), np.float32),
-        "gender": spaces.Discrete(len(Cast.GENDERS)),
+        "gender": spaces.Discrete(len(PersonaTable.GENDERS)),
     }
     if core.options.observation == "ratings":
         lowest = min(0.0, float(core.scale.low))

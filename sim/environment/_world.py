@@ -84,7 +84,7 @@ class Catalogue:
 
 
 @dataclass(frozen=True)
-class Cast:
+class PersonaTable:
     """The personas of a release's domain; persona ``n`` is row ``n``.
 
     ``frame`` holds their rows of the table ``personas``, ordered by ``persona_id``.
@@ -96,7 +96,7 @@ class Cast:
     GENDERS = ("", "female", "male")
 
     @classmethod
-    def read(cls, release: Release) -> Cast:
+    def read(cls, release: Release) -> PersonaTable:
         """Read the personas of a release's domain; ReleaseError if there are none.
 
         Those of other domains are left out: what they like are not the genres of these items.
@@ -192,7 +192,7 @@ class Exposures:
     weights: npt.NDArray[np.float64]
 
     @classmethod
-    def read(cls, release: Release, catalogue: Catalogue, cast: Cast) -> Exposures:
+    def read(cls, release: Release, catalogue: Catalogue, cast: PersonaTable) -> Exposures:
         """Read `score_plan` of a release; ReleaseError if no planned pair has an exposure."""
         release.require("score_plan")
         plan = release["score_plan"].lazy()
@@ -245,11 +245,11 @@ def split_rows(release: Release, splits: Sequence[str]) -> pl.DataFrame:
 
 
 def persona_users(release: Release) -> list[str | None]:
-    """The ``user_id`` that each persona is matched to, in Cast order; None for the others.
+    """The ``user_id`` that each persona is matched to, in PersonaTable order; None for the others.
 
     Matches are the rows of the table ``matched_personas``; a release without it has none.
     """
-    ids = Cast.read(release).ids
+    ids = PersonaTable.read(release).ids
     if "matched_personas" not in release:
         return [None] * len(ids)
     rows = release["matched_personas"].polars(["persona_id", "user_id"])
@@ -298,7 +298,7 @@ def persona_traits(release: Release) -> pl.DataFrame:
     ``training_traits``, chosen by a hash of its id: the same id has the same person as long as the
     table has the same users.
 
-    One row per persona, in Cast order: ``persona_id``, ``user_id`` (whose traits they are),
+    One row per persona, in PersonaTable order: ``persona_id``, ``user_id`` (whose traits they are),
     ``matched``, and the other columns of the table ``training_traits``.
 
     Raises
@@ -310,7 +310,7 @@ def persona_traits(release: Release) -> pl.DataFrame:
     people = release["training_traits"].polars().sort("user_id")
     if people.is_empty():
         raise ReleaseError("no user has traits to borrow", where=f"{release.ref}, training_traits")
-    ids, users = Cast.read(release).ids, persona_users(release)
+    ids, users = PersonaTable.read(release).ids, persona_users(release)
     borrowed = people["user_id"].gather((hash_ids(ids) % np.uint64(people.height)).astype(np.int64))
     matched = pl.Series(users, dtype=pl.String)
     frame = pl.DataFrame(
@@ -342,7 +342,7 @@ class World:
 
     release: Release
     catalogue: Catalogue
-    cast: Cast
+    cast: PersonaTable
     rater: BoundRater
     retriever: Retriever
 
@@ -418,7 +418,7 @@ def _shared(release: Release, home: Path, rater: str, retriever: str) -> World: 
 def _opened_world(
     release: Release, rater: str | Rater | Engine | BoundRater, retriever: str | Retriever
 ) -> World:
-    catalogue, cast = Catalogue.read(release), Cast.read(release)
+    catalogue, cast = Catalogue.read(release), PersonaTable.read(release)
     if isinstance(retriever, str):
         retriever = _retriever(retriever, release, catalogue)
     world = World(release, catalogue, cast, open_rater(rater, release, cast), retriever)
@@ -428,7 +428,7 @@ def _opened_world(
 
 
 def open_rater(
-    rater: str | Rater | Engine | BoundRater, release: Release, cast: Cast
+    rater: str | Rater | Engine | BoundRater, release: Release, cast: PersonaTable
 ) -> BoundRater:
     """A rater on a release, over its items in the order of their ids.
 

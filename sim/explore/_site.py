@@ -28,7 +28,7 @@ from pipelines.store import Store
 from pipelines.store.files import LocalFiles
 from sim._release import Release
 from sim.agents import AgentWorld, Simulation, match_people, open_brain, simulate
-from sim.environment import Cast, World, persona_users
+from sim.environment import PersonaTable, World, persona_users
 from sim.explore._results import compared, dialogues, experiments, training
 from sim.recommenders import open_recommender
 
@@ -233,7 +233,7 @@ def people(release: Release, items: Items, number: int) -> dict[str, Any] | str:
     """The first ``number`` personas with scores, or the reason why there are none."""
     if lacking := sorted({"personas", "preference_scores"} - set(release)):
         return f"the release has no table {lacking[0]}"
-    cast = Cast.read(release).frame
+    cast = PersonaTable.read(release).frame
     scored = release["preference_scores"].lazy().filter(pl.col("status") == OK)
     ids = scored.select(pl.col("persona_id").unique().sort()).collect()["persona_id"]
     # Of every cohort some: not only of that whose name comes first.

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from pipelines.errors import ConfigError
-from sim.environment import Cast, Catalogue, split_rows
+from sim.environment import Catalogue, PersonaTable, split_rows
 from sim.recommenders._interactions import checked_rows
 from sim.recommenders._protocol import Floats, Ints, Recommender, ScoredRecommender
 
@@ -137,7 +137,7 @@ def genre_tables(release: Release) -> tuple[Floats, Floats, Floats]:
     Arrays of shape (items, genres), (personas, genres) and (personas, genres); genres in
     alphabetical order.
     """
-    items, personas = Catalogue.read(release).frame, Cast.read(release).frame
+    items, personas = Catalogue.read(release).frame, PersonaTable.read(release).frame
     lists = (items["genres"], personas["likes"], personas["dislikes"])
     names = sorted({g for column in lists for g in column.explode().drop_nulls().unique()})
     return tuple(_hot(column, names) for column in lists)  # type: ignore[return-value]
@@ -159,7 +159,7 @@ def _hot(lists: pl.Series, names: list[str]) -> Floats:
 
 def text_vectors(release: Release, table: str, key: str) -> Floats:
     """Unit vectors in the order of the numbers; zeros where there is none."""
-    world = Catalogue.read(release).frame if key == "item_id" else Cast.read(release).frame
+    world = Catalogue.read(release).frame if key == "item_id" else PersonaTable.read(release).frame
     stored = (
         release[table]
         .polars([key, "vector"])
@@ -175,7 +175,7 @@ def text_vectors(release: Release, table: str, key: str) -> Floats:
 
 
 def _shape(release: Release) -> tuple[int, int]:
-    return len(Catalogue.read(release)), len(Cast.read(release))
+    return len(Catalogue.read(release)), len(PersonaTable.read(release))
 
 
 def rating_stats(
@@ -223,7 +223,7 @@ class OracleRecommender(ScoredRecommender):
     def fit(self, release: Release, *, interactions: pl.DataFrame | None = None) -> Self:
         """Count items and personas; interactions are not read."""
         del interactions
-        self.shape = len(Catalogue.read(release)), len(Cast.read(release))
+        self.shape = len(Catalogue.read(release)), len(PersonaTable.read(release))
         self._sweeps: dict[int, np.ndarray] = {}
         return self
 
@@ -251,7 +251,7 @@ class CommonListRecommender(_CommonScores):
     def fit(self, release: Release, *, interactions: pl.DataFrame | None = None) -> Self:
         """Average the expected ratings of the personas; interactions are not read."""
         del interactions
-        self.shape = len(Catalogue.read(release)), len(Cast.read(release))
+        self.shape = len(Catalogue.read(release)), len(PersonaTable.read(release))
         total, count = np.zeros(self.shape[0]), np.zeros(self.shape[0])
         for user in range(min(self.shape[1], _MAX_PERSONAS)):
             expected = self.rater.sweep(user, *_NOTHING)
@@ -285,7 +285,7 @@ class MaskedRecommender:
 
         Raises ConfigError if the mask has another shape than items or personas and items.
         """
-        items, personas = len(Catalogue.read(release)), len(Cast.read(release))
+        items, personas = len(Catalogue.read(release)), len(PersonaTable.read(release))
         if self._mask.shape not in ((items,), (personas, items)):
             raise ConfigError(
                 f"a mask of shape {self._mask.shape}",

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.errors import ConfigError, ReleaseError
-from sim.environment import Cast, Catalogue, persona_users, split_rows
+from sim.environment import Catalogue, PersonaTable, persona_users, split_rows
 from sim.recommenders._protocol import Ints
 
 if TYPE_CHECKING:
@@ -68,13 +68,13 @@ class InteractionMatrix:
         return cls(matrix, users.to_list())
 
     def rows_of(self, release: Release) -> Ints:
-        """Row of each persona, in Cast order; -1 for a persona without one.
+        """Row of each persona, in PersonaTable order; -1 for a persona without one.
 
         A persona's row is that of the user it is matched to, or else that of interactions of its
         own, whose ``user_id`` is the persona's id.
         """
         number = {user: n for n, user in enumerate(self.users)}
-        ids = zip(Cast.read(release).ids, persona_users(release), strict=True)
+        ids = zip(PersonaTable.read(release).ids, persona_users(release), strict=True)
         return np.array([number.get(user or persona, -1) for persona, user in ids], np.int64)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from pipelines.errors import ConfigError
 from pipelines.extras import install_hint
-from sim.environment import Cast, Catalogue
+from sim.environment import Catalogue, PersonaTable
 from sim.recommenders._interactions import InteractionMatrix
 from sim.recommenders._protocol import Floats, Ints, ScoredRecommender
 
@@ -53,7 +53,7 @@ class CollaborativeRecommender(ScoredRecommender):
     def fit(self, release: Release, *, interactions: pl.DataFrame | None = None) -> Self:
         """See :class:`Recommender`."""
         data = InteractionMatrix.read(release, interactions)
-        self.shape = len(Catalogue.read(release)), len(Cast.read(release))
+        self.shape = len(Catalogue.read(release)), len(PersonaTable.read(release))
         self._rows = data.rows_of(release)
         self._popularity = np.asarray(data.matrix.sum(axis=0), np.float64).ravel()
         self.fallbacks = 0

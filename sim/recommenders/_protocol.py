@@ -26,8 +26,8 @@ class Recommender(Protocol):
     """Recommends items to personas.
 
     Items and personas have the numbers of :class:`sim.environment.Catalogue` and
-    :class:`sim.environment.Cast`: rows of the tables ordered by id. A persona that the release
-    matches to a real user (table ``matched_personas``) has that user's interactions.
+    :class:`sim.environment.PersonaTable`: rows of the tables ordered by id. A persona that the
+    release matches to a real user (table ``matched_personas``) has that user's interactions.
     """
 
     #: Short name, as in tables.

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from pipelines.errors import ConfigError, ContractError, UnderstudyError
 from pipelines.plugins import Registry
-from sim.environment import Cast, Catalogue
+from sim.environment import Catalogue, PersonaTable
 from sim.recommenders._protocol import Ints, Recommender, checked_request
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class CheckedRecommender:
 
         Raises ContractError if it raises.
         """
-        self._personas = Cast.read(release).ids
+        self._personas = PersonaTable.read(release).ids
         self._items = Catalogue.read(release).ids
         try:
             fitted = self._inner.fit(release, interactions=interactions)

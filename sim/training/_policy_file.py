@@ -55,12 +55,12 @@ class PolicyRecommender(ScoredRecommender):
 
         ReleaseError, saying how they differ, if it was trained on others.
         """
-        from sim.environment import Cast, Catalogue
+        from sim.environment import Catalogue, PersonaTable
 
         del interactions
         for what, ids in (
             ("items", Catalogue.read(release).ids),
-            ("personas", Cast.read(release).ids),
+            ("personas", PersonaTable.read(release).ids),
         ):
             if id_hash(ids) != self.metadata[what]:
                 sizes = self.network.sizes

@@ -18,8 +18,8 @@ from pipelines.raters import BoundRater, RatingBatch
 from pipelines.scales import SCALES
 from sim import ENVIRONMENTS, Release, open_release
 from sim.environment import (
-    Cast,
     Catalogue,
+    PersonaTable,
     RecommendationEnv,
     RecommendationVectorEnv,
     World,
@@ -145,7 +145,7 @@ def test_the_persona_can_be_chosen_and_is_observed(release: Release, statistical
     assert info["memory"] == "episode"
     assert info["rater"] == "statistical"
     assert (observation["persona"], observation["age"].tolist()) == (3, [53.0])
-    assert observation["gender"] == Cast.GENDERS.index("male")
+    assert observation["gender"] == PersonaTable.GENDERS.index("male")
     assert "Dan" in info["description"]
 
 
@@ -476,7 +476,7 @@ def test_personas_of_other_domains_are_not_in_the_cast(small: ModuleType, tmp_pa
     others = pl.Series("domain", ["movies", "books", "movies", "games", "movies", "books"])
     personas = small.frames()["movies.personas"].with_columns(others)
     small.build(tmp_path / "home", replace={"movies.personas": personas})
-    cast = Cast.read(open_release("movies@latest", home=tmp_path / "home"))
+    cast = PersonaTable.read(open_release("movies@latest", home=tmp_path / "home"))
     assert cast.ids == ["persona:default:0", "persona:default:2", "persona:default:4"]
 
 

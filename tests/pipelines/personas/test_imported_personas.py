@@ -13,7 +13,7 @@ from pipelines.config import PersonaSettings
 from pipelines.contracts import CONTRACTS
 from pipelines.errors import ConfigError, ContractError
 from pipelines.personas import generate, imported
-from sim.environment._world import Cast
+from sim.environment._world import PersonaTable
 from sim.environment.text import persona_lines
 
 TEXT = "A retired teacher who restores clocks and sings in a choir."
@@ -124,7 +124,7 @@ def test_nobody_to_import_and_too_many_are_errors() -> None:
 def test_imported_and_generated_personas_stand_in_one_table_that_its_readers_take() -> None:
     both = pl.concat([generate(PersonaSettings(count=2)), imported(raw({"text": TEXT}))])
     CONTRACTS["movies.personas"].validate(both)
-    cast = Cast(both.sort("persona_id"))
+    cast = PersonaTable(both.sort("persona_id"))
     assert cast.ages[-1] == 0
     assert np.isfinite(cast.ages).all()
     assert cast.genders[-1] == 0

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.llm.engines import Answer, Request
-from sim.agents import AgentWorld, Cards, ItemTexts, judge_pairs, open_brain, visits_of
+from sim.agents import AgentWorld, ItemDisplays, ItemTexts, judge_pairs, open_brain, visits_of
 from sim.agents._pages import page_lists
 from sim.agents._run import run_identity
 from sim.recommenders import open_recommender
@@ -87,7 +87,7 @@ def test_agents_remember_the_visit_before(world: AgentWorld) -> None:
 def test_comments_are_never_the_agents_own(world: AgentWorld) -> None:
     me, item = world.graph_users[0], world.catalogue.ids[3]
     texts = ItemTexts({item: "A red poster."}, {item: [(me, "Mine."), ("other", HOSTILE)]})
-    cards = Cards(replace(world, texts=texts))
+    cards = ItemDisplays(replace(world, texts=texts))
     long = np.zeros((1, 2), bool)
     own, other = cards.of([[3, 4]], long, users=[me], memories=None)[0]
     assert own.comment == SAFE
@@ -115,7 +115,7 @@ def test_comments_stand_in_the_prompt_on_one_line(world: AgentWorld) -> None:
 def test_titles_and_stories_are_neutral_on_cards(matched: object, world: AgentWorld) -> None:
     frame = world.catalogue.frame.with_columns(title=pl.lit(HOSTILE))
     other = replace(world, catalogue=replace(world.catalogue, frame=frame))
-    ((card,),) = Cards(other).of([[0]], np.zeros((1, 1), bool), users=["x"], memories=None)
+    ((card,),) = ItemDisplays(other).of([[0]], np.zeros((1, 1), bool), users=["x"], memories=None)
     assert card.title.startswith(SAFE)
 
 

@@ -63,7 +63,7 @@ def test_always_brain_watches_all_and_never_leaves(world: AgentWorld) -> None:
     [
         ("randm", r"unknown brain: 'randm' \(.*random.*\)"),
         ("sim.agents:open_brain", r"open_brain is not a class \(function\)"),
-        ("sim.agents:Card", "has no open and no judge"),
+        ("sim.agents:ItemDisplay", "has no open and no judge"),
         ("nowhere.at_all:Brain", "can't be imported"),
     ],
 )

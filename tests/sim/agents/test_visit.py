@@ -18,8 +18,8 @@ from sim.agents import (
     TABLES,
     AgentWorld,
     Brain,
-    Cards,
     Decision,
+    ItemDisplays,
     Judgement,
     Opinion,
     Question,
@@ -207,7 +207,7 @@ def test_graph_memory_grows_with_an_agents_own_ratings(short: AgentWorld) -> Non
     class Reads(Scripted):
         def judge(self, questions):
             for question in questions:
-                ((*cards,),) = Cards(short).of(
+                ((*cards,),) = ItemDisplays(short).of(
                     [question.items], [[False] * len(question.items)],
                     users=[question.visit.user], memories=[question.visit.graph],
                 )  # fmt: skip

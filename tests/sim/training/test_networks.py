@@ -11,7 +11,7 @@ import pytest
 import torch as th
 
 from sim import open_release
-from sim.environment import Cast, Catalogue, World
+from sim.environment import Catalogue, PersonaTable, World
 from sim.training._features import Features
 from sim.training._networks import MASKED, ItemScores, Sizes, ValueNetwork, history, seen_mask
 
@@ -100,7 +100,7 @@ def test_features_of_a_release_without_ratings_and_texts_are_genres_and_years(
     small.build(tmp_path / "home", without=bare)
     release = open_release("movies", home=tmp_path / "home")
     world: Any = SimpleNamespace(
-        release=release, catalogue=Catalogue.read(release), cast=Cast.read(release)
+        release=release, catalogue=Catalogue.read(release), cast=PersonaTable.read(release)
     )
     genres = world.catalogue.frame["genres"].explode().drop_nulls().n_unique()
     assert Features.read(world, components=4).items.shape == (24, genres + 1)
