@@ -114,7 +114,7 @@ def test_ratings_have_the_mixtures_distribution(
     first = [reply.opinions[0] for reply in brain.judge(asked)]
     stars = np.array([opinion.rating for opinion in first if opinion.watched])
     shares = np.bincount(stars, minlength=6)[1:] / len(stars)
-    rater = brain._crowd.settled.rate(np.zeros(1, np.int64), np.zeros(1, np.int64)).probabilities[0]
+    rater = brain._choices.settled.rate(np.zeros(1, np.int64), np.zeros(1, np.int64)).probabilities[0]
     expected = 0.5 * rater + 0.5 * brain._histograms[0]
     assert np.abs(shares - expected).max() < 3.5 * np.sqrt(0.25 / len(stars))
 
@@ -129,10 +129,10 @@ def test_settled_memories_rate_as_the_rater_does(
     pairs = np.full(24, 3), np.arange(24)
     many = np.tile(past_items, (24, 1)), np.tile(past_ratings, (24, 1))
     whole = live.rate(*pairs, *many).probabilities
-    settled = brain._crowd.settled.rate(*pairs)
+    settled = brain._choices.settled.rate(*pairs)
     np.testing.assert_allclose(settled.probabilities, whole, atol=1e-12)
     # The largest effect is the one without which the rating would be lowest.
-    effects = brain._crowd.settled.effects(np.array([3]), np.array([5]))[0]
+    effects = brain._choices.settled.effects(np.array([3]), np.array([5]))[0]
     explained = live.explain(3, 5, past_items, past_ratings)
     assert list(explained)[effects.argmax()] == max(explained, key=lambda name: explained[name])
 
@@ -173,7 +173,7 @@ def test_personas_without_history_are_fitted_on_people(matched: Release) -> None
     tables = visit(world, brain, popular, np.arange(12))
     assert tables["agents"]["exit_reason"].to_list().count("failed") == 0
     # Their stated likes are their history of genres.
-    assert brain._crowd.tastes.sum(axis=1).max() > 0
+    assert brain._choices.tastes.sum(axis=1).max() > 0
 
 
 def test_release_without_held_out_ratings_is_refused(small: ModuleType, tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_ratings_of_the_visit_are_learned_from_only_if_asked(
     np.testing.assert_array_equal(expected(brain, "decide"), start)
     history = [world.history.of(n) for n in range(3)]
     longer = [(np.append(items, 0), np.append(stars, 4.0)) for items, stars in history]
-    settled = learning._crowd.settled.rater.settle(longer, people)
+    settled = learning._choices.settled.rater.settle(longer, people)
     after = settled.rate(np.repeat(people, 4), np.tile(np.arange(4), 3)).expected.reshape(3, 4)
     assert expected(learning, "decide").tolist() == after.tolist()
     assert np.abs(after - start).max() > 1e-3
