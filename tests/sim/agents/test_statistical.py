@@ -114,7 +114,9 @@ def test_ratings_have_the_mixtures_distribution(
     first = [reply.opinions[0] for reply in brain.judge(asked)]
     stars = np.array([opinion.rating for opinion in first if opinion.watched])
     shares = np.bincount(stars, minlength=6)[1:] / len(stars)
-    rater = brain._choices.settled.rate(np.zeros(1, np.int64), np.zeros(1, np.int64)).probabilities[0]
+    rater = brain._choices.settled.rate(np.zeros(1, np.int64), np.zeros(1, np.int64)).probabilities[
+        0
+    ]
     expected = 0.5 * rater + 0.5 * brain._histograms[0]
     assert np.abs(shares - expected).max() < 3.5 * np.sqrt(0.25 / len(stars))
 
