@@ -48,16 +48,17 @@ def test_ctrl_c_at_terminal_ends_parallel_work(tmp_path: Path, understudy: Path)
     shown = b""
 
     def read(until: float) -> bool:
+        """Read what is shown within 0.1 s, often a bar that never rests; True after the end."""
         nonlocal shown
-        while time.monotonic() < until:
-            if select.select([ours], [], [], 0.1)[0]:
-                try:
-                    shown += os.read(ours, 65536)
-                except OSError:  # the last process of the terminal has ended
-                    return True
-            else:
-                return process.poll() is not None
-        raise AssertionError(shown.decode(errors="replace")[-500:])
+        if time.monotonic() > until:
+            raise AssertionError(shown.decode(errors="replace")[-500:])
+        if not select.select([ours], [], [], 0.1)[0]:
+            return process.poll() is not None
+        try:
+            shown += os.read(ours, 65536)
+        except OSError:  # the last process of the terminal has ended
+            return True
+        return False
 
     deadline = time.monotonic() + 300
     started: list[psutil.Process] = []
