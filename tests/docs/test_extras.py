@@ -40,6 +40,7 @@ status
 
 #: Commands that need another extra, and which.
 OTHER = {
+    "graph export --out {folder}/graph.graphml": "pipeline",
     "match --domain movies --users 3": "pipeline",
     "personas --n 3": "pipeline",
     "run --job movies": "pipeline",
