@@ -170,9 +170,9 @@ def _fetch_once(client: httpx.Client, part: _Part) -> None:
         headers |= {"Range": f"bytes={start}-", "If-Range": validator}
     try:
         with client.stream("GET", part.url, headers=headers) as response:
-            rest = response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
+            continues = response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
             if start and (
-                response.status_code == 416 or (response.status_code == 206 and not rest)
+                response.status_code == 416 or (response.status_code == 206 and not continues)
             ):
                 part.clear()
                 raise SourceUnavailableError(

@@ -148,7 +148,7 @@ class SentenceTransformersEmbedder:
 
 
 def computes_bfloat16() -> bool:
-    """Whether the GPU, or without one the processor, has instructions for bfloat16."""
+    """True if the GPU, or without one the processor, has instructions for bfloat16."""
     import torch
 
     if torch.cuda.is_available():

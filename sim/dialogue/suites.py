@@ -85,7 +85,7 @@ class Configuration:
     must_ask: int = 0
     #: Episodes, from 1, in which recommendations are probed after each question.
     probes: tuple[int, ...] = ()
-    #: Whether the agent asks a language model.
+    #: True if the agent asks a language model.
     model: bool = False
 
     @property

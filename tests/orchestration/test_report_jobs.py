@@ -120,7 +120,7 @@ def test_experiments_store_figures_and_comparisons(matched_home: Path) -> None:
 
 
 def dialogues(home: Path, world: DialogueWorld, **config: Any) -> tuple[dict[str, Any], list[bool]]:
-    """What the job of dialogues made in a world, and whether each of its checks passed."""
+    """Checks and metadata that the job of dialogues records for a world."""
     dialogue_release.publish(home, world)
     made, checks = run(home, "dialogues", run_dialogues=config)
     passed = {name: outcome for (_, name), outcome in checks.items()}

@@ -15,7 +15,7 @@ pytestmark = [
 
 
 def fresh(code: str, **env: str) -> str:
-    """What a process without the variables prints."""
+    """Standard output of a process that is started without the variables."""
     clean = {n: value for n, value in os.environ.items() if n not in instructions.VARIABLES}
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -1,4 +1,4 @@
-"""What a server is and what it honours, found by probes, and the fields of its requests.
+"""What a server is and what it honours, as probes show, and the fields of its requests.
 
 A server that does not know a field may refuse it, or leave it out without a word and answer as
 if nothing had been asked. Every probe is therefore made so that an answer without the field is
@@ -245,7 +245,7 @@ class Server:
         #: How the fields of a form are asked for at the chat endpoint, and whether with patterns.
         self.style: FormStyle = "lines"
         self.patterns = True
-        #: Whether the model thinks before it answers, and the fields that turn this off, if any do.
+        #: True if the model thinks before it answers, and the fields that turn this off, if any do.
         self.thinks = False
         self.switch: dict[str, Any] = {}
         #: Outcome of every probe, by its name.
@@ -331,7 +331,7 @@ class Server:
         return self.tokens is not None and not images and self.form(request.constraint) is None
 
     def note_reply(self, reply: Reply, *, patterns: bool) -> bool:
-        """Whether a reply shows what the probes did not, so that another try may succeed.
+        """True if a reply shows what the probes did not, so that another try may succeed.
 
         It was cut in a thought, for which there is room from now on, or a form with patterns was
         refused, which are sent no longer.
@@ -613,7 +613,7 @@ class Server:
 
 
 def _is_distribution(values: Iterable[float]) -> bool:
-    """Whether numbers can be log-probabilities of different tokens."""
+    """True if numbers can be log-probabilities of different tokens."""
     numbers = list(values)
     if any(v > 1e-3 for v in numbers) or len({round(v, 6) for v in numbers}) < 2:
         return False
